@@ -206,7 +206,8 @@ def _in_process_folder(path: Path) -> bool:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     proved = config.stash.get(PROVED, {})
     if proved:
-        counts = (f"{name} ({len(proved[name])})" for name in sorted(proved, key=_by_number))
+        numbered = sorted((name for name in proved if name.startswith("R")), key=_by_number)
+        counts = (f"{name} ({len(proved[name])})" for name in numbered)
         terminalreporter.write_line("requirements with a test here: " + ", ".join(counts))
     for reason, count in sorted(_files_left_out(config).items()):
         terminalreporter.write_line(f"{count} {'file' if count == 1 else 'files'} of tests left out: {reason}")

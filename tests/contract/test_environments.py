@@ -108,7 +108,7 @@ class _Hidden(Reach):
         return {"distance": self.distance(sensors, goal)}
 
 
-@pytest.mark.requirement("R2.1")
+@pytest.mark.requirement("R2.1", "6.2.3.1-1", "6.2.3.1-5")
 @pytest.mark.parametrize("mode", ["training", "inference"])
 def test_hidden_state_cannot_be_reached_at_inference(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Hidden, "asked", 0)

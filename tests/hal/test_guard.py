@@ -271,7 +271,7 @@ def test_jitter_costs_no_speed_and_a_pause_gives_no_longer_stride(puppet: Any) -
     np.testing.assert_allclose(np.diff([-1.0, *(told[0] for told in robot.told)]), 0.2, rtol=1e-5)
 
 
-@pytest.mark.requirement("R1.2")
+@pytest.mark.requirement("R1.2", "6.2.1-6")
 @pytest.mark.parametrize("command", [target(0, 2), target(np.nan, 0), target(0), {}, {"targets": [0, 0]}])
 def test_illegal_commands_move_nothing(guard: Guard, inner: Any, command: dict[str, np.ndarray]) -> None:
     with pytest.raises(IllegalAction):

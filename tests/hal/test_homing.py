@@ -44,7 +44,7 @@ class Nobody:
 QUICK = HomingSettings(deadline_s=1.0)
 
 
-@pytest.mark.requirement("R6.6")
+@pytest.mark.requirement("R6.6", "B.6.2-4")
 def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -> None:
     robot, signal, events = puppet(at=(0.9, -0.5)), Nobody(), []
     homing = Homing(robot, signal, QUICK, lambda state, detail: events.append(state))

@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from rlenv_kit.standard import statements
+from tests import requirements_page
 from tests.house.house import PAGES, PROJECT, ROOT, listing, run, shown
 
 SCRIPTS = [
@@ -28,11 +30,6 @@ PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0", "3.14.0")
 UNPINNED_EXTRAS = ("vision", "gpu", "filament", "dds", "unitree")
 """Extras without pins: headless is pinned instead of the first; the next two bring another release of MuJoCo along; the
 last two have no wheel for Python 3.14."""
-OPEN: dict[str, str] = {
-    "R6.4": "language models: preference pairs only; reward models and dialogues come after the first release",
-    "R6.5": "sciences: nothing here hinders them, nothing proves them yet",
-}
-"""Requirement -> why no test proves it yet."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -172,33 +169,24 @@ def test_setup_says_how_it_is_used() -> None:
 # -- requirements --------------------------------------------------------------------------------------------
 
 
+def test_the_page_of_requirements_is_what_its_sources_say() -> None:
+    assert requirements_page.PAGE.read_text() == requirements_page.page(), "run python -m tests.requirements_page"
+
+
 def test_every_requirement_is_proved_or_said_to_be_open() -> None:
-    listed = set(re.findall(r"^\| (R[\d.]+) \|", (ROOT / "docs" / "requirements.md").read_text(), re.MULTILINE))
-    assert len(listed) == 25
-    marked = {
-        name
-        for folder in ("tests", "plugins")
-        for path in (ROOT / folder).rglob("test_*.py")
-        for marker in re.findall(r"mark\.requirement\(([^)]*)\)", path.read_text(encoding="utf-8"))
-        for name in re.findall(r'"(R[\d.]+)"', marker)
-    }
-    assert marked <= listed, "no such requirement"
-    assert listed - marked - OPEN.keys() == set(), "no test proves these, and OPEN does not say why"
+    named = {one.requirement for one in statements().values()}
+    marks = {mark for mark, _, _ in requirements_page.marked_tests()}
+    groups = {mark for mark in marks if mark.startswith("R")}
+    assert len(named) == 25
+    assert groups == named, "a group without a test, or a mark of no group"
+    cited = requirements_page.checks().keys() | requirements_page.tests().keys()
+    unproved = statements().keys() - cited
+    assert unproved == requirements_page.OPEN.keys(), "neither a check nor a test cites these, or OPEN is out of date"
 
 
-def test_the_tests_that_the_table_names_bear_the_mark() -> None:
-    lines = re.findall(r"^\| (R[\d.]+) \|.*\| (.*) \|$", (ROOT / "docs" / "requirements.md").read_text(), re.MULTILINE)
-    offenders = []
-    for name, cell in lines:
-        paths = re.findall(r"\.\./((?:tests|plugins)/[^)]+\.py)\)", cell)
-        if not paths and name not in OPEN:
-            offenders.append(f"{name}: no test")
-        for path in paths:
-            file = ROOT / path
-            marks = re.findall(r"mark\.requirement\(([^)]*)\)", file.read_text()) if file.exists() else []
-            if not any(f'"{name}"' in mark for mark in marks):
-                offenders.append(f"{name}: {path} does not bear the mark")
-    assert not offenders, listing(offenders)
+def test_the_places_of_the_requirements_exist() -> None:
+    missing = [place for place in requirements_page.PLACES.values() if not (ROOT / place).exists()]
+    assert not missing, listing(missing)
 
 
 def test_files_beside_the_modules_are_part_of_the_wheel() -> None:

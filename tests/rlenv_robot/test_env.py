@@ -80,7 +80,21 @@ def act(env: Environment, frame_no: int, action: Any = PUSH, **extra: Any) -> tu
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R1.3", "R1.4", "R2", "R5")
+@pytest.mark.requirement(
+    "R1.3",
+    "R1.4",
+    "R2",
+    "R5",
+    "5-c",
+    "6.2.2.1-1",
+    "6.2.2.1-4",
+    "6.2.2.2-1",
+    "6.2.2.2-4",
+    "6.2.3.1-T1",
+    "6.2.3.1-2",
+    "6.2.3.3-T3",
+    "6.2.3.3-1",
+)
 def test_the_tables_are_the_standards(env: Environment) -> None:
     obs = env.reset({"seed": 1})
     assert list(obs) == ["env_id", "frame_no", "observation", "extra_info", "terminated", "truncated"]
@@ -337,7 +351,7 @@ def test_wrong_extra_information_moves_nothing(extra: Any, field: str) -> None:
         assert obs["frame_no"] == 1
 
 
-@pytest.mark.requirement("R1.4")
+@pytest.mark.requirement("R1.4", "6.2.2.2-3")
 def test_a_known_sensor_error_is_added_to_what_the_agent_sees() -> None:
     shifts = {"gripper_position": np.array([0.01, 0.0, -0.01])}
     obs = {}
@@ -363,7 +377,7 @@ def test_a_wrong_seed_is_refused(seed: Any) -> None:
         env.reset({"seed": seed})
 
 
-@pytest.mark.requirement("R1.3")
+@pytest.mark.requirement("R1.3", "6.2.2.1-2")
 def test_a_goal_may_be_given_and_is_checked() -> None:
     with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
         obs = env.reset({"goal": {"target_position": [0.2, 0.0, 0.1]}})
@@ -411,7 +425,7 @@ def pair(slider_class: type) -> Any:
     return Pair()
 
 
-@pytest.mark.requirement("R2.1", "R2.2", "R6.3")
+@pytest.mark.requirement("R2.1", "R2.2", "R6.3", "6.2.3.2-1", "6.2.3.3-2")
 def test_a_joint_action_is_answered_with_a_reward_for_each_agent(pair: Any, tmp_path: Path) -> None:
     push = {"left_push": np.array([0.5, 0.0]), "right_push": np.array([0.0, -0.5])}
     with Environment(pair, "two", record_to(tmp_path, pair, None)) as env:

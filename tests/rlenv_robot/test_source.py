@@ -64,7 +64,7 @@ def drawn(data: SourceData, extra_info: dict[str, Any], size: int = 400) -> set[
 # -- tables ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R3.3", "R2")
+@pytest.mark.requirement("R3.3", "R2", "6.3.2.2-1", "6.3.2.2-2", "6.3.2.2-4", "6.3.3.1-T5")
 def test_a_batch_is_table_5_with_a_leading_axis() -> None:
     batch = source().sample_steps(64)
     assert set(batch) == {
@@ -96,7 +96,9 @@ def test_every_part_of_a_transition_is_of_the_same_moment() -> None:
     assert (batch["env_id"] == np.array([RECORDS[i]["env_id"] for i in e])).all()
 
 
-@pytest.mark.requirement("R3.4", "R2")
+@pytest.mark.requirement(
+    "R3.4", "R2", "6.3.1-2", "6.3.2.3-1", "6.3.2.3-2", "6.3.2.3-4", "6.3.3.2-T6", "A.1-3", "B.2.2.2-1"
+)
 def test_a_trajectory_is_table_6_whole_and_in_order() -> None:
     found = source().sample_trajectories(4, {"replace": False})
     assert sorted(one["trajectory_id"] for one in found) == [0, 1, 2, 3]
@@ -133,7 +135,7 @@ def test_several_agents_have_a_reward_each() -> None:
 # -- init --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R3.2")
+@pytest.mark.requirement("R3.2", "6.3.2.1-1", "6.3.2.1-2")
 @given(st.integers(0, 2**31))
 def test_one_seed_gives_the_same_samples(seed: int) -> None:
     data, requests = SourceData(table()), ({}, {"priority": "return"}, {"replace": False})
@@ -172,7 +174,7 @@ def test_init_refuses(options: dict[str, Any], message: str) -> None:
 # -- filters -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "B.2.2.1-3", "B.2.2.3-2")
 @pytest.mark.parametrize(
     ("extra_info", "episodes"),
     [
@@ -203,7 +205,7 @@ def test_a_filter_keeps_what_it_promises(extra_info: dict[str, Any], episodes: s
     assert drawn(source(), extra_info) == episodes  # the episodes' returns are 0.6, 6.5, 9.0 and 6.3
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "6.3.2.2-3", "6.3.2.3-3", "B.2.2.1-2")
 @given(st.floats(-1.0, 10.0))
 def test_no_step_below_the_return_threshold_comes(threshold: float) -> None:
     data = source()
@@ -246,7 +248,7 @@ def test_near_keeps_the_box_and_nothing_else(x: float, y: float, tolerance: floa
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, place[inside].tolist()))
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "B.2.2.3-3")
 def test_near_by_state_and_action_with_a_tolerance_a_field() -> None:
     near = {"observation": {"place": [1, 2]}, "action": {"push": [1, 4]}, "tolerance": {"push": 1.0}}
     batch = source().sample_steps(10, {"near": near})
@@ -256,7 +258,7 @@ def test_near_by_state_and_action_with_a_tolerance_a_field() -> None:
 # -- priorities --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "6.3.2.2-3", "B.2.2.2-2")
 @pytest.mark.parametrize("priority", ["return", "reward", "advantage"])
 def test_steps_are_drawn_in_proportion_to_their_priority(priority: str) -> None:
     data = source(discount=0.9)
@@ -313,7 +315,7 @@ def test_a_transition_without_a_td_error_counts_as_the_largest() -> None:
     np.testing.assert_allclose(share, np.array([5, 1, *[5] * 12]) / 66, atol=0.007)
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "6.3.2.3-3", "B.2.2.1-1")
 def test_trajectories_are_drawn_in_proportion_to_their_return() -> None:
     data = source()
     numbers = [one["trajectory_id"] for one in data.sample_trajectories(8000, {"priority": "return", "beta": 1.0})]
@@ -451,7 +453,7 @@ def test_data_without_a_transition_and_wrong_settings_are_refused() -> None:
 # -- actions, splits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R3.5")
+@pytest.mark.requirement("R3.5", "6.3.2.4-1", "6.3.2.4-3")
 def test_all_actions_of_the_current_state() -> None:
     data = source()
     data.init({"episode": 1, "frame": 2})

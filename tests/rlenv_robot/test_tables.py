@@ -69,7 +69,7 @@ def test_whole_frame_numbers_of_any_kind_are_taken(frame_no: Any) -> None:
     assert check_action_table(table, "one", int(frame_no)) == "?"
 
 
-@pytest.mark.requirement("R1.2")
+@pytest.mark.requirement("R1.2", "6.2.1-7", "6.2.2.2-2", "6.2.3.1-7", "6.2.3.2-T2")
 @given(
     st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.lists(st.integers()), st.integers(1)),
     st.sampled_from(["env_id", "frame_no"]),

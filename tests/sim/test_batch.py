@@ -175,7 +175,7 @@ def test_a_start_moves_the_pose_and_the_command_and_home_fills_the_rest(pendulum
     assert np.abs(moved.sensors["middle"] - [1.5, -1.0]).max() <= 0.1  # scatter adds up to 0.1
 
 
-@pytest.mark.requirement("R1.3")
+@pytest.mark.requirement("R1.3", "6.2.2.1-3")
 def test_a_seed_fixes_the_start_and_those_of_later_resets(pendulum: SimModel) -> None:
     batch, again = SimBatch(pendulum, 2, 1), SimBatch(pendulum, 2, 2)
     for each in (batch, again):

@@ -28,7 +28,7 @@ def test_a_simulated_robot_has_a_description_before_its_first_reset(robot: SimRo
     assert robot.spec.digest == pendulum.spec.digest
 
 
-@pytest.mark.requirement("R1.1", "R1.3", "R1.4")
+@pytest.mark.requirement("R1.1", "R1.3", "R1.4", "6.2.1-4", "B.6.2-1")
 def test_states_have_the_shapes_and_dtypes_of_the_spec(robot: SimRobot) -> None:
     for robot_state in (robot.reset({"seed": 3}), robot.step(command())):
         robot.spec.sensors.validate(robot_state.sensors)

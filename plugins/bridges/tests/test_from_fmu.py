@@ -59,6 +59,7 @@ def _made(path: Path) -> Any:
     return from_fmu(path, lambda values: -abs(values["level"] - 2.0), step_s=1.0, steps=40)
 
 
+@pytest.mark.requirement("B.5.2-1", "B.5.2-2")
 def test_variables_become_fields_and_numbers_are_the_physics(tank: Path) -> None:
     with _made(tank) as env:
         level, outflow = env.observation

@@ -38,6 +38,7 @@ def _as_parquet(path: Path) -> Path:
     return path.with_suffix(".parquet")
 
 
+@pytest.mark.requirement("6.3.1-1", "B.5.2-3")
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_row_s_action_leads_to_the_next_row(tmp_path: Path, form: str) -> None:
     path = _csv(tmp_path, *LINES)

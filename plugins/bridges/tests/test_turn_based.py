@@ -26,6 +26,7 @@ from rlenv_robot.world import EnvDescription, TimeStep
 pytestmark = pytest.mark.requirement("R6.3")
 
 
+@pytest.mark.requirement("B.3.2-2")
 def test_the_joint_action_happens_when_the_last_has_chosen() -> None:
     with one_at_a_time(rr.make("so101-pair-lift", message_size=1)) as env:
         table = env.reset({"seed": 4})
@@ -141,6 +142,7 @@ def test_turns_of_unlike_agents_are_recorded_and_served(tmp_path: Path) -> None:
     assert set(data.sample_steps(40)["extra_info"]["agent"].tolist()) == {0, 1}
 
 
+@pytest.mark.requirement("B.3.2-3")
 @pytest.mark.parametrize(
     ("to", "reached"), [(0, {"arm"}), (-1, {"arm", "crowd"}), (2, {"crowd"}), (3, {"arm", "crowd"})]
 )

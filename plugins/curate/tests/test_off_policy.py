@@ -57,7 +57,7 @@ def figures(data: SourceData, extra_info: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "A.2-2", "B.2.2-1")
 def test_fitted_q_finds_the_value_of_a_policy_that_did_not_play() -> None:
     found = figures(coins(4000, 0), {"kind": "fitted_q", "agent": playing(), "features": exact_features})
     assert found["value"] == pytest.approx(TRUTH, rel=0.03)

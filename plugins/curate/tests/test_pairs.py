@@ -40,7 +40,7 @@ def test_every_decided_pair_comes_alike_and_ties_never() -> None:
     assert all(abs(count - 1000) < 150 for count in found.values())
 
 
-@pytest.mark.requirement("R6.4")
+@pytest.mark.requirement("R6.4", "B.4.2-3", "B.4.2-4")
 def test_a_pair_is_two_trajectories_and_a_margin() -> None:
     pair = source([1.0, 4.5]).sample_pairs(1)[0]
     assert set(pair) == {"chosen", "rejected", "margin"}

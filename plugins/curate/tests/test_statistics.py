@@ -29,7 +29,7 @@ def biased(observation: Named, action: Named) -> dict[str, np.ndarray]:
     return {"x": observation["x"] + action["u"] + 0.1}
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "B.2.2.3-4")
 def test_the_error_of_a_model_grows_open_loop() -> None:
     data = SourceData(two_walks())
     assert figures(data, {"kind": "model_error", "model": exact})["rms"]["x"] == pytest.approx([0.0])
@@ -45,7 +45,7 @@ def test_the_error_of_a_model_grows_open_loop() -> None:
         data.statistics({"kind": "model_error", "model": lambda observation, action: {}})
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "A.2-2", "B.2.2.3-4")
 def test_a_policy_earns_inside_a_model() -> None:
     def policy(observation: Named) -> dict[str, np.ndarray]:
         return {"u": np.ones_like(observation["x"])}
@@ -85,7 +85,7 @@ def right(observation: Named, action: Named) -> np.ndarray:
     return np.log(np.where(action["u"][:, 0] == 1, RIGHT, 1 - RIGHT))
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "B.2.2.1-4", "B.2.2.3-1")
 def test_off_policy_evaluation_is_exact_where_every_episode_is_there_as_often_as_it_should() -> None:
     data = SourceData(coins(1000, 3), discount=0.5)
     found = figures(data, {"kind": "off_policy", "log_probability": right})
@@ -160,7 +160,7 @@ def test_a_histogram_counts_every_element() -> None:
     assert sum(figures(SourceData(table), {"kind": "histogram", "field": "reward"})["counts"][0]) == 10
 
 
-@pytest.mark.requirement("R6.2")
+@pytest.mark.requirement("R6.2", "B.2.2.1-4")
 def test_advantages_and_their_baseline() -> None:
     found = figures(SourceData(two_walks(), discount=1.0), {"kind": "advantage"})
     # Returns to go 4 3 2 1 and 12 10 8 6 4 2; only the first four steps have two episodes.

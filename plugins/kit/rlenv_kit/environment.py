@@ -73,7 +73,7 @@ def check_environment(
         return Report(f"environment {name or 'that was not made'}", checks, (), time.monotonic() - began)
     (probe,) = probes
     for text in getattr(getattr(probe.env, "world", None), "remarks", ()):
-        probe.note("R6.5", text)
+        probe.note("6.2.1-4", text)
     return Report(f"environment {name or probe.env_id}", checks, probe.notes, time.monotonic() - began)
 
 
@@ -112,7 +112,7 @@ class _Basics:
     def _specs(self) -> tuple[dict[str, object], ...]:
         return tuple(spec.to_dict() for spec in (self._probe.env.observation, self._probe.env.action))
 
-    @check("described", "every field has a type, a range, a unit and a meaning", "R4.2")
+    @check("described", "every field has a type, a range, a unit and a meaning", "6.4-b")
     def described(self, probe: Probe) -> None:
         for spec in (probe.env.observation, probe.env.action):
             if not isinstance(spec, Spec):
@@ -124,16 +124,16 @@ class _Basics:
                     raise Failed(f"{spec.name}.{field.name} has no meaning or no unit")
         for field in probe.env.action:
             if field.numpy_dtype.kind == "f" and not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
-                probe.note("R4.2", f"action.{field.name} has no finite range; most trainers need one")
+                probe.note("6.4-b", f"action.{field.name} has no finite range; most trainers need one")
         reward = probe.declared_reward
         if reward is None:
-            probe.note("R4.2", "the reward has no description: env.description.reward is missing")
+            probe.note("6.4-b", "the reward has no description: env.description.reward is missing")
         elif not reward.meaning.strip():
             raise Failed("the reward has no meaning in the description")
         self._first = self._specs()
         probe.state_before = process_state()
 
-    @check("spec stays", "the description does not change", "R4.2", "described", "frames")
+    @check("spec stays", "the description does not change", "6.4-b", "described", "frames")
     def spec_stays(self, probe: Probe) -> None:
         if self._first is None:
             raise NotTried("the description was not read at the beginning")
@@ -141,11 +141,11 @@ class _Basics:
         if self._specs() != self._first:
             raise Failed("observation or action spec differ from those before the first reset")
 
-    @check("too early", "a step before the first reset is refused", "R1.4")
+    @check("too early", "a step before the first reset is refused", "contract")
     def step_before_reset(self, probe: Probe) -> None:
         _raises(probe, lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
 
-    @check("reset", "reset returns Table 1 of the first frame", "R1.3")
+    @check("reset", "reset returns Table 1 of the first frame", "6.2.2.1-1 6.2.2.1-4")
     def reset_table(self, probe: Probe) -> None:
         for _ in range(2):
             table = probe.reset()
@@ -154,33 +154,33 @@ class _Basics:
                 raise Failed(f"env_id is {table['env_id']!r}, of the environment itself {probe.env.env_id!r}",
                              f"an instance keeps its own: {probe.env_id!r}")  # fmt: skip
             if table["frame_no"] != 0:
-                probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
+                probe.note("6.2.3.1-T1.frame_no", "frame_no goes on over resets; here each episode begins at 0")
             if "error" in table.get("extra_info", {}):
                 raise Failed("extra_info of a reset has an error, and no action came before")
             if is_over(table):
-                probe.note("R1.3", "an episode may be over with its first frame")
+                probe.note("6.2.2.1-1", "an episode may be over with its first frame")
 
-    @check("plain reset", "reset works without options", "R1.3", "reset")
+    @check("plain reset", "reset works without options", "6.2.2.1-2", "reset")
     def plain_reset(self, probe: Probe) -> None:
         check_observation(probe.reset_with(), probe.env.observation, probe.note)
         check_observation(probe.reset_with({}), probe.env.observation, probe.note)
 
-    @check("unknown option", "a reset option that the description lacks is refused", "R1.3")
+    @check("unknown option", "a reset option that the description lacks is refused", "contract")
     def unknown_option(self, probe: Probe) -> None:
         try:
             probe.reset_with({"no_such_option": 1})
         except ValueError:
             return
         except Exception as error:
-            probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+            probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
             return
         listed = probe.described("reset_options")
         if listed:
             raise Failed("reset ignored the option 'no_such_option'",
                          f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
-        probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
+        probe.note("contract", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
-    @check("inference", "privileged state can't be reached in inference", "R2.1", "reset")
+    @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "reset")
     def inference(self, probe: Probe) -> None:
         mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
         if mode != "inference":
@@ -189,7 +189,7 @@ class _Basics:
             if "state" in table.get("extra_info", {}):
                 raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
-    @check("after the end", "a step after the end is refused, and a reset begins anew", "R1.4", "error passes")
+    @check("after the end", "a step after the end is refused, and a reset begins anew", "contract", "error passes")
     def after_the_end(self, probe: Probe) -> None:
         first = probe.reset()
         if is_over(first):
@@ -212,7 +212,7 @@ class _Ending:
     def __init__(self, probe: Probe, left: Leftovers) -> None:
         self._probe, self._left = probe, left
 
-    @check("closed", "close may be called twice, and no step or reset follows it", "R1.4", "reset")
+    @check("closed", "close may be called twice, and no step or reset follows it", "contract", "reset")
     def closed(self, probe: Probe) -> None:
         table = probe.reset()
         probe.close()
@@ -220,13 +220,13 @@ class _Ending:
         _raises(probe, lambda: probe.send(table, _any_action(probe)), "a step after close")
         _raises(probe, probe.reset, "a reset after close")
 
-    @check("left", "no thread and no file is left after the run", "R1.4", "leftovers")
+    @check("left", "no thread and no file is left after the run", "contract", "leftovers")
     def left(self, probe: Probe) -> None:
         if getattr(self._probe.env, "is_recorded", False):
             raise NotTried("the environment records, and records stay")
         names = self._left.variables()
         if names:
-            self._probe.note("R1.4", f"the process has new environment variables: {', '.join(names)}")
+            self._probe.note("contract", f"the process has new environment variables: {', '.join(names)}")
         problem = self._left.problem()
         if problem:
             raise Failed(problem, "close releases everything", how="the whole run, then close")
@@ -246,13 +246,13 @@ def _raises(probe: Probe, call: Callable[[], object], event: str, last: Table | 
     except EpisodeError:
         return
     except Exception as error:
-        probe.note("R1.4", f"{event} raises {type(error).__name__}; here it is EpisodeError")
+        probe.note("contract", f"{event} raises {type(error).__name__}; here it is EpisodeError")
         return
     if isinstance(answer, tuple) and last is not None:
         table = answer[0]
         same = table.get("frame_no") == last["frame_no"] and not difference(last["observation"], table["observation"])
         if error_of(table) is not None and same:
-            probe.note("R1.4", f"{event} is answered with an error; here it raises EpisodeError")
+            probe.note("contract", f"{event} is answered with an error; here it raises EpisodeError")
             return
     raise Failed(f"{event} was accepted", "it must raise EpisodeError")
 

@@ -105,13 +105,15 @@ class _Episodes:
         self._episodes.append((kept_first, walked))
         return walked
 
-    @check("frames", "every frame up to an episode's end keeps Tables 1 and 3", "R2", "reset")
+    @check(
+        "frames", "every frame up to an episode's end keeps Tables 1 and 3", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset"
+    )
     def every_frame(self, probe: Probe) -> None:
         for number in range(_SEEDS if probe.repeatable else 1):
             frames = self._checked(probe.seed + number)
             if frames and not is_over(frames[-1].kept):
                 text = f"no end within {len(frames)} frames of an episode; later frames were not looked at"
-                probe.note("R2", text)
+                probe.note("6.2.3.1-T1.terminated", text)
                 break
         self._check_shown_order()
 
@@ -123,14 +125,14 @@ class _Episodes:
             raise Failed(f"the fields of an observation come in {len(orders)} orders: {sorted(orders)[:2]}",
                          "they keep one order")  # fmt: skip
 
-    @check("extremes", "frames keep the tables under the smallest and the largest actions", "R2", "frames")
+    @check("extremes", "frames keep the tables under the smallest and the largest actions", "6.2.2.2-4", "frames")
     def extremes(self, probe: Probe) -> None:
         if not self._probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
         for choose in (_lowest, _highest, _alternating):
             self._checked(self._probe.seed, choose, 1000)
 
-    @check("last frame", "the last frame is the episode's own, and as complete as the others", "R2", "frames")
+    @check("last frame", "the last frame is the episode's own, and as complete as the others", "6.2.3.1-T1", "frames")
     @_of_walked
     def last_frame(self, probe: Probe) -> None:
         ended = [(first, frames) for first, frames in self._episodes if frames and is_over(frames[-1].kept)]
@@ -153,7 +155,9 @@ class _Episodes:
         lost = steady - extras[-1].keys()
         if lost - set(ALWAYS):
             listed = ", ".join(sorted(map(str, lost)))
-            self._probe.note("R2", f"extra_info of the last frame lacks {listed}, which all frames before have")
+            self._probe.note(
+                "6.2.3.1-T1.extra_info", f"extra_info of the last frame lacks {listed}, which all frames before have"
+            )
         for key in ALWAYS:
             having = [key in extra for extra in (first.get("extra_info", {}), *extras)]
             if any(having) and not all(having):
@@ -171,7 +175,12 @@ class _Episodes:
 
     # -- agents ----------------------------------------------------------------------------------------
 
-    @check("agents", "several agents: rewards and mapping name the same agents in every frame", "R2.1", "last frame")
+    @check(
+        "agents",
+        "several agents: rewards and mapping name the same agents in every frame",
+        "6.2.3.1-3 6.2.3.3-2",
+        "last frame",
+    )
     @_of_walked
     def agents(self, probe: Probe) -> None:
         for first, frames in self._episodes:
@@ -204,7 +213,7 @@ class _Episodes:
             )
         if not isinstance(reward, Mapping):
             if isinstance(mapping, Mapping) and len(mapping) > 1:
-                self._probe.note("R2", "a single reward for several agents, not one for each")
+                self._probe.note("6.2.3.3-2", "a single reward for several agents, not one for each")
             return
         if mapping is None:
             if "agent" not in extra:
@@ -224,7 +233,7 @@ class _Episodes:
 
     # -- answers ---------------------------------------------------------------------------------------
 
-    @check("responds", "an observation answers the action before it", "R1.4", "frames")
+    @check("responds", "an observation answers the action before it", "6.2.2.2-1", "frames")
     @_of_walked
     def responds(self, probe: Probe) -> None:
         """Check for observations that are a frame late, and for actions without any effect."""
@@ -268,7 +277,7 @@ class _Episodes:
     @check(
         "equal starts",
         "equal seeds give equal first observations, whatever came before",
-        "R1.3",
+        "6.2.2.1-3",
         "plain reset",
         "frames",
     )
@@ -296,7 +305,7 @@ class _Episodes:
                 if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
                     raise Failed(f"two resets with seed {probe.seed} differ in extra_info[{key!r}] ({when})")
 
-    @check("equal episodes", "equal seeds and actions give equal episodes, up to their end", "R1.3", "equal starts")
+    @check("equal episodes", "equal seeds and actions give equal episodes, up to their end", "contract", "equal starts")
     def equal_episodes(self, probe: Probe) -> None:
         first = probe.walk(_LATE)
         probe.compare(first, probe.repeat(first), "in a second episode of the same seed and actions")
@@ -316,9 +325,9 @@ class _Episodes:
             text = f"reset took the seed {seed!r}"
             if "seed" in probe.described("reset_options"):
                 raise Failed(text, "a seed is a whole number from 0; others raise ValueError")
-            probe.note("R1.3", f"{text}; here a seed is a whole number from 0")
+            probe.note("6.2.2.1-3", f"{text}; here a seed is a whole number from 0")
 
-    @check("seeds", "a seed fixes the start, and other seeds give other episodes", "R1.3", "equal episodes")
+    @check("seeds", "a seed fixes the start, and other seeds give other episodes", "6.2.2.1-3", "equal episodes")
     def seeds(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
@@ -342,13 +351,18 @@ class _Episodes:
         if len(set(starts)) > 1:
             self._check_illegal_seeds()
         if len(set(starts)) > 1 and len(set(unseeded)) == 1:
-            probe.note("R1.3", f"{_STARTS} resets without a seed give the same start; seeds give different ones")
+            probe.note("6.2.2.1-3", f"{_STARTS} resets without a seed give the same start; seeds give different ones")
         if len(set(seeded)) == 1:
-            probe.note("R1.3", "no seed changes anything; a world without chance may do so")
+            probe.note("6.2.2.1-3", "no seed changes anything; a world without chance may do so")
 
     # -- what must not matter --------------------------------------------------------------------------
 
-    @check("generators", "the process's own random generators neither matter nor are touched", "R1.3", "equal episodes")
+    @check(
+        "generators",
+        "the process's own random generators neither matter nor are touched",
+        "6.2.2.1-3",
+        "equal episodes",
+    )
     def global_generators(self, probe: Probe) -> None:
         first = probe.walk()
         before = random.getstate(), np.random.get_state(legacy=True)
@@ -378,7 +392,7 @@ class _Episodes:
                 raise Failed(f"reset and step change the state of the process's generator {name}",
                              "an environment has its own generator")  # fmt: skip
 
-    @check("clock", "the time of day and pauses between calls do not matter", "R1.3", "generators")
+    @check("clock", "the time of day and pauses between calls do not matter", "contract", "generators")
     def clocks(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine runs by the clock")

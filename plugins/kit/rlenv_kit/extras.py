@@ -37,7 +37,7 @@ class _Extras:
     @check(
         "masks",
         "masks have an element for each value, and masked actions are those that are refused",
-        "R2.1",
+        "contract",
         "equal episodes",
         "refusals",
     )
@@ -117,7 +117,7 @@ class _Extras:
     @check(
         "messages",
         "a message reaches the other agents as its sender's action holds it",
-        "R6.3",
+        "B.3.2-3",
         "equal episodes",
         "refusals",
     )
@@ -151,7 +151,7 @@ class _Extras:
     @check(
         "step extra",
         "the further inputs of a step are checked as the action is",
-        "R1.4",
+        "6.2.2.2-3",
         "equal episodes",
         "refusals",
     )

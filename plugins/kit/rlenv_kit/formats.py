@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rlenv_kit.report import Check, Report
+from rlenv_kit.standard import statements_of
 
 __all__ = ["FORMATS", "write_report"]
 
@@ -49,7 +50,7 @@ def _plain(report: Report) -> dict[str, object]:
         "seconds": round(report.seconds, 3),
         "robot_digest": report.robot_digest,
         "checks": [
-            {"number": check.number, "key": check.key, "name": check.name, "clause": check.requirement,
+            {"number": check.number, "key": check.key, "name": check.name, "clause": check.clause,
              "passed": check.passed, "message": check.message, "how": check.how, "calls": list(check.calls)}
             for check in report.checks
         ],
@@ -119,20 +120,19 @@ def _section(report: Report) -> list[str]:
 
 def _finding(check: Check, part: str) -> str:
     again = f"rlenv-robot check NAME --reproduce {part}:{check.number}"
-    entries = {"came": check.found, "allowed": check.allowed, "done": check.how, "again": again}
+    asked = " ".join(f"{one.text} ({one.id})" for one in statements_of(check.clause) if one.table is None)
+    entries = {"asked": asked, "came": check.found, "allowed": check.allowed, "done": check.how, "again": again}
     shown = "".join(f"<dt>{name}<dd>{html.escape(text)}" for name, text in entries.items() if text)
     calls = html.escape("\n".join(check.calls))
     more = f"<details><summary>the newest calls</summary><pre>{calls}</pre></details>" if calls else ""
-    title = f"{html.escape(check.name)} <span class='clause'>#{check.number}, {html.escape(check.requirement)}</span>"
+    title = f"{html.escape(check.name)} <span class='clause'>#{check.number}, {html.escape(check.clause)}</span>"
     return f"<section class='finding'><h3>{title}</h3><dl>{shown}</dl>{more}</section>"
 
 
 def _row(check: Check) -> str:
     reason = f": {html.escape(check.message)}" if check.passed is None and check.message else ""
     kind = " class='untried'" if check.passed is None else ""
-    cells = (
-        f"<td>{check.word}<td>{check.number}<td>{html.escape(check.requirement)}<td>{html.escape(check.name)}{reason}"
-    )
+    cells = f"<td>{check.word}<td>{check.number}<td>{html.escape(check.clause)}<td>{html.escape(check.name)}{reason}"
     return f"<tr{kind}>{cells}</tr>"
 
 

@@ -227,15 +227,18 @@ def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> 
     if isinstance(error, str):
         if not error.strip():
             raise Failed("the error is an empty text", "it must say what is wrong with the action")
-        note("R1.2", "extra_info['error'] is a text; programs can't read code, field and index from it")
+        note("contract", "extra_info['error'] is a text; programs can't read code, field and index from it")
         return
     if not isinstance(error, Mapping):
-        note("R1.2", f"extra_info['error'] is a {type(error).__name__}, not a mapping with code, field, index, message")
+        note(
+            "contract",
+            f"extra_info['error'] is a {type(error).__name__}, not a mapping with code, field, index, message",
+        )
         return
     if not {"code", "field"} <= error.keys():
         if not any(isinstance(value, str) and value.strip() for value in error.values()):
             raise Failed(f"extra_info['error'] is {error!r:.120}", "it must say what is wrong with the action")
-        note("R1.2", f"extra_info['error'] has the keys {sorted(map(str, error))}, not code, field, index, message")
+        note("contract", f"extra_info['error'] has the keys {sorted(map(str, error))}, not code, field, index, message")
         return
     if exact and error.keys() != _ERROR_KEYS:
         raise Failed(f"extra_info['error'] has the keys {sorted(map(str, error))}",
@@ -254,7 +257,7 @@ def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> 
         found = f"code, field and index of the error are {came}" if came != due else "the error has no message"
         raise Failed(found, f"the protocol page promises {due} and a message")
     if error.keys() != _ERROR_KEYS or came != due or not has_message:
-        note("R1.2", "errors have another form: keys, code, field or index are not those of this project")
+        note("contract", "errors have another form: keys, code, field or index are not those of this project")
 
 
 # -- The checks -------------------------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ class _Refusals:
         self._probe = probe
         self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
 
-    @check("error passes", "an error is reported for its own action only", "R1.2", "frames")
+    @check("error passes", "an error is reported for its own action only", "6.2.3.1-7", "frames")
     def passes(self, probe: Probe) -> None:
         """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
         before = self._begin()
@@ -306,7 +309,7 @@ class _Refusals:
     @check(
         "refusals",
         "every kind of illegal action is refused, and the refusal says why",
-        "R1.2",
+        "6.2.1-7 6.2.3.1-7",
         "agents",
         "equal starts",
         "error passes",
@@ -335,7 +338,7 @@ class _Refusals:
     @check(
         "refusals late",
         "illegal actions are refused in every element, at every frame",
-        "R1.2",
+        "6.2.1-7",
         "equal episodes",
         "refusals",
     )
@@ -367,7 +370,7 @@ class _Refusals:
     @check(
         "refusals change nothing",
         "illegal actions change nothing, and no hidden clock advances",
-        "R1.2",
+        "6.2.1-6",
         "clock",
         "refusals late",
     )

@@ -119,7 +119,7 @@ class _Instances:
     @check(
         "two instances",
         "two instances do not influence each other, and equal seeds give equal episodes",
-        "R1.3",
+        "6.2.3.1-T1.env_id",
         "clock",
         "error passes",
     )
@@ -132,7 +132,7 @@ class _Instances:
             again = other.repeat(second, seed=probe.seed + 7)
             probe.compare(second, again, "in a second instance, whose first episode it is")
             if other.env.env_id == probe.env.env_id:
-                probe.note("R2", f"two instances have the same env_id {probe.env.env_id!r}")
+                probe.note("6.2.3.1-T1.env_id", f"two instances have the same env_id {probe.env.env_id!r}")
             probe.compare(first, other.repeat(first), "in a second instance")
 
             def between(table: Table) -> None:
@@ -162,7 +162,7 @@ class _Instances:
         else:
             self._state = other.legal_step(self._state, np.random.default_rng(1)).table
 
-    @check("process", "another process gives the same episode", "R1.3", "two instances")
+    @check("process", "another process gives the same episode", "contract", "two instances")
     def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine exists only once")
@@ -186,7 +186,7 @@ class _Instances:
             if one != other:
                 raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
 
-    @check("leftovers", "nothing is left behind after close", "R1.4", "frames")
+    @check("leftovers", "nothing is left behind after close", "contract", "frames")
     def leftovers(self, probe: Probe) -> None:
         """Open and close several instances, and look for threads, files and settings that stay."""
         if self._factory is None:

@@ -69,7 +69,7 @@ class _Part:
                    for one in self.plan]  # fmt: skip
         if not checks or (problem and not missing):
             name = "the process goes on to its end" if checks else "the subject can be made"
-            checks.append(Check(name, "R1.4", False, problem or "no check was planned", how))
+            checks.append(Check(name, "contract", False, problem or "no check was planned", how))
         told = self.report or {}
         notes = tuple(Note(**note) for note in told.get("notes", ()))
         seconds = (self.ended_s or time.monotonic()) - self.began_s

@@ -39,7 +39,7 @@ class _Ownership:
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    @check("kept tables", "a returned table never changes", "R1.4", "error passes")
+    @check("kept tables", "a returned table never changes", "contract", "error passes")
     def kept_tables(self, probe: Probe) -> None:
         first = probe.reset()
         copy = copied_values(first)
@@ -57,7 +57,7 @@ class _Ownership:
             if place:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
 
-    @check("kept refusals", "a refusal's table never changes", "R1.4", "refusals", "kept tables")
+    @check("kept refusals", "a refusal's table never changes", "contract", "refusals", "kept tables")
     def kept_refusals(self, probe: Probe) -> None:
         """Check that the answer to an illegal action does not change while the episode goes on."""
         frames = probe.walk(1)
@@ -70,7 +70,7 @@ class _Ownership:
         if place:
             raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
-    @check("overwritten tables", "writing into a returned table changes nothing", "R1.4", "clock", "kept tables")
+    @check("overwritten tables", "writing into a returned table changes nothing", "contract", "clock", "kept tables")
     def overwritten_tables(self, probe: Probe) -> None:
         first = probe.walk()
 
@@ -95,7 +95,9 @@ class _Ownership:
 
     # -- actions ---------------------------------------------------------------------------------------
 
-    @check("actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", "clock", "error passes")
+    @check(
+        "actions", "an action stays the caller's: it is neither changed nor kept", "contract", "clock", "error passes"
+    )
     def actions(self, probe: Probe) -> None:
         first, sent = probe.walk(), list[tuple[dict[str, Any], dict[str, Any]]]()
 
@@ -121,7 +123,9 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
 
-    @check("forms", "an action's order of keys and layout in memory do not matter", "R1.4", "clock", "error passes")
+    @check(
+        "forms", "an action's order of keys and layout in memory do not matter", "6.2.2.2-2", "clock", "error passes"
+    )
     def forms(self, probe: Probe) -> None:
         first = probe.walk()
 
@@ -131,7 +135,9 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
 
-    @check("options", "options stay the caller's: they are neither changed nor kept", "R1.3", "clock", "error passes")
+    @check(
+        "options", "options stay the caller's: they are neither changed nor kept", "contract", "clock", "error passes"
+    )
     def options(self, probe: Probe) -> None:
         first = probe.walk()
         given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
@@ -157,7 +163,7 @@ class _Ownership:
 
     # -- borders ---------------------------------------------------------------------------------------
 
-    @check("borders", "every border of the legal ranges is accepted", "R1.2", "extremes", "error passes")
+    @check("borders", "every border of the legal ranges is accepted", "6.2.1-3 6.4-b", "extremes", "error passes")
     def borders(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
@@ -198,7 +204,13 @@ class _Ownership:
 
     # -- rendering -------------------------------------------------------------------------------------
 
-    @check("render", "rendering between steps returns nothing and changes nothing", "R1.5", "clock", "error passes")
+    @check(
+        "render",
+        "rendering between steps returns nothing and changes nothing",
+        "6.2.2.3-3 6.2.2.3-4 6.2.2.3-5",
+        "clock",
+        "error passes",
+    )
     def render(self, probe: Probe) -> None:
         env = probe.env
         show = getattr(env, "render", None)
@@ -232,7 +244,7 @@ class _Ownership:
                 try:
                     mode()
                 except (RobotError, NotImplementedError) as reason:
-                    self._probe.note("R1.5", f"the last frame can't be shown: {reason}")
+                    self._probe.note("6.2.2.3-2", f"the last frame can't be shown: {reason}")
             after = np.random.get_state(legacy=True)
             if random.getstate() != set_to[0] or deep_difference(list(set_to[1]), list(after), "state"):
                 raise Failed("render changes the state of the process's generators", "it changes nothing")
@@ -264,7 +276,7 @@ class _Ownership:
                 modes.append(draw)
             except (RobotError, NotImplementedError) as error:
                 if not callable(show):  # else its note says so
-                    probe.note("R1.5", f"no image can be made here: {error}")
+                    probe.note("6.2.2.3-2", f"no image can be made here: {error}")
         return modes
 
     def _try_unknown_option(self, show: Any) -> None:
@@ -272,7 +284,7 @@ class _Ownership:
             self._probe.log.call("render", show, {"no_such_option": 1})
         except Exception:
             return
-        self._probe.note("R1.5", "an unknown option of render is ignored")
+        self._probe.note("contract", "an unknown option of render is ignored")
 
     def _shows(self, show: Any, options: dict[str, object], guess: bool = False) -> Callable[[], None] | None:
         """Return a call that renders with these options, which may be a guess; None if it can't be made."""
@@ -282,7 +294,7 @@ class _Ownership:
             answer = probe.log.call("render", show, *([dict(options)] if options else []))
             if answer is not None and guess:
                 probe.note(
-                    "R1.5", f"render({options}) returns a {type(answer).__name__}; the standard's returns nothing"
+                    "6.2.2.3-4", f"render({options}) returns a {type(answer).__name__}; the standard's returns nothing"
                 )
             elif answer is not None:
                 raise Failed(f"render({options}) returned a {type(answer).__name__}", "it must return nothing")
@@ -296,7 +308,7 @@ class _Ownership:
                 return None
             if not isinstance(error, RobotError | NotImplementedError | ImportError | OSError):
                 raise
-            probe.note("R1.5", f"render can't be tried here: {error}")
+            probe.note("6.2.2.3-1", f"render can't be tried here: {error}")
             return None
         return call
 

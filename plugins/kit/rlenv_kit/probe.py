@@ -177,7 +177,7 @@ class Probe:
                 raise
             table = self.reset_with({})
             self.seeded = self.repeatable = False
-            self.note("R1.3", "it takes no seed, and describes none, so that no episode can be repeated")
+            self.note("6.2.2.1-3", "it takes no seed, and describes none, so that no episode can be repeated")
         self._has_reset = True
         return table
 

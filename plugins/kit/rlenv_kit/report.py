@@ -8,8 +8,14 @@ from dataclasses import dataclass
 
 __all__ = ["Check", "Failed", "NotTried", "Note", "Report", "run_check"]
 
-_INDENT = " " * 21
+_INDENT = " " * 26
 """Indentation of the lines in which a line goes on: that of its sentence, behind word, number and clause."""
+
+
+def _shown(clause: str) -> str:
+    """Return a clause as a line's column: its first statement, without a table's row."""
+    first, table, row = clause.split()[0].partition("-T")
+    return f"{first + table + row.partition('.')[0]:10}"
 
 
 class Failed(Exception):
@@ -35,7 +41,7 @@ class Note:
     """A remark on something that the standard leaves open. It is not a failure.
 
     Attributes:
-        clause: the clause of the requirement that it concerns.
+        clause: what it concerns, as `Check.clause`.
         text: one sentence: what the subject does, and how that differs from this project's environments.
     """
 
@@ -43,7 +49,7 @@ class Note:
     text: str
 
     def __str__(self) -> str:
-        return f"note           {self.clause:5} {self.text}"
+        return f"note           {_shown(self.clause)} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,8 @@ class Check:
 
     Attributes:
         name: what must hold.
-        requirement: the number of the requirement (docs/requirements.md), or ``robot`` for `hal.Robot`'s contract.
+        clause: ids of the standard's statements (`rlenv_kit.standard`), separated by spaces; or ``contract`` for what
+            this project asks beyond the standard, or ``robot`` for `hal.Robot`'s contract.
         passed: None if the check could not be made.
         message: what was found and what is allowed, if the check did not pass.
         how: what was done before the finding: seed, step and call.
@@ -65,7 +72,7 @@ class Check:
     """
 
     name: str
-    requirement: str
+    clause: str
     passed: bool | None
     message: str = ""
     how: str = ""
@@ -90,7 +97,7 @@ class Check:
 
     def __str__(self) -> str:
         number = f"#{self.number:<3} " if self.number else ""
-        line = f"{self.word:9} {number}{self.requirement:5} {self.name}"
+        line = f"{self.word:9} {number}{_shown(self.clause)} {self.name}"
         if self.message:
             line += f": {self.message}" + (f" [{self.how}]" if self.how else "")
         return line
@@ -180,7 +187,7 @@ class Report:
 
 def run_check(
     name: str,
-    requirement: str,
+    clause: str,
     check: Callable[[], None],
     number: int = 0,
     how: Callable[[], str] = str,
@@ -191,7 +198,7 @@ def run_check(
 
     Args:
         name: what must hold.
-        requirement: its number, or ``robot``.
+        clause: as `Check.clause`.
         check: raises `Failed` or `NotTried`, or returns.
         number: the number of the check, counted from 1.
         how: returns what was done; called after a failure.
@@ -201,13 +208,13 @@ def run_check(
     try:
         check()
     except NotTried as reason:
-        return Check(name, requirement, None, str(reason), number=number, key=key)
+        return Check(name, clause, None, str(reason), number=number, key=key)
     except Failed as finding:
         return Check(
-            name, requirement, False, str(finding), finding.how or how(), number, tuple(calls()), key,
+            name, clause, False, str(finding), finding.how or how(), number, tuple(calls()), key,
             allowed=finding.allowed,
         )  # fmt: skip
     except Exception as error:
         message = f"raised {type(error).__name__}: {error}"
-        return Check(name, requirement, False, message, how(), number, tuple(calls()), key, raised=True)
-    return Check(name, requirement, True, number=number, key=key)
+        return Check(name, clause, False, message, how(), number, tuple(calls()), key, raised=True)
+    return Check(name, clause, True, number=number, key=key)

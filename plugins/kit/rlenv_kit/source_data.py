@@ -91,7 +91,7 @@ class _Tables:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    @check("steps", "a batch of any size is Table 5", "R3.3")
+    @check("steps", "a batch of any size is Table 5", "6.3.2.2-4 6.3.3.1-T5")
     def steps(self, probe: SourceProbe) -> None:
         probe.log.call("init", probe.source.init)
         for size in (1, 7, BATCH, 1):
@@ -101,7 +101,7 @@ class _Tables:
         if len(orders) > 1:
             raise Failed("the fields of a step come in different orders", "they keep one order")
 
-    @check("trajectories", "a trajectory is Table 6, and its steps follow one another", "R3.4", "steps")
+    @check("trajectories", "a trajectory is Table 6, and its steps follow one another", "6.3.2.3-4 6.3.3.2-T6", "steps")
     def trajectories(self, probe: SourceProbe) -> None:
         self._probe.init()
         for size in (1, 3, 1):
@@ -127,7 +127,7 @@ class _Tables:
                     raise Failed(f"extra_info['episode'] is {number} in steps of two trajectories",
                                  "it is the number of the step's own episode")  # fmt: skip
 
-    @check("same steps", "steps and trajectories show the same data", "R3.3", "trajectories")
+    @check("same steps", "steps and trajectories show the same data", "6.3.2.2-1", "trajectories")
     def same_steps(self, probe: SourceProbe) -> None:
         known = probe.contents
         probe.init()
@@ -136,7 +136,12 @@ class _Tables:
                 raise Failed(f"a step of env_id {step.env_id!r}, frame_no {step.frame_no} is in no trajectory",
                              "sample_steps and sample_trajectories show the same data")  # fmt: skip
 
-    @check("last steps", "the last step of a trajectory leads to an observation of its own", "R3.4", "same steps")
+    @check(
+        "last steps",
+        "the last step of a trajectory leads to an observation of its own",
+        "6.3.3.1-T5.next_observation",
+        "same steps",
+    )
     def last_steps(self, probe: SourceProbe) -> None:
         """Check that the last step of an episode leads to an observation of its own."""
         trajectories = [one for one in self._probe.data.values() if one.steps[-1].next_observation is not None]
@@ -157,7 +162,7 @@ class _Tables:
                          f"{sum(others)} of {len(ends)}", "it is what the last action led to",
                          how=_COLLECTED)  # fmt: skip
 
-    @check("sizes", "a size that is not an integer of at least 1 is refused", "R3.3", "trajectories")
+    @check("sizes", "a size that is not an integer of at least 1 is refused", "6.3.2.2-2 6.3.2.3-2", "trajectories")
     def sizes(self, probe: SourceProbe) -> None:
         for call in (self._probe.batch, self._probe.tables):
             self._probe.init()
@@ -170,14 +175,14 @@ class _Tables:
         except ValueError:
             return
         except Exception as error:
-            self._probe.note("R3.3", f"a wrong size raises {type(error).__name__}; here it is ValueError")
+            self._probe.note("contract", f"a wrong size raises {type(error).__name__}; here it is ValueError")
             return
         if size == 0:
-            self._probe.note("R3.3", "a batch of 0 is empty; here it is refused")
+            self._probe.note("6.3.2.2-2", "a batch of 0 is empty; here it is refused")
             return
         raise Failed(f"a batch of {size!r} came: {answer!r:.60}", "a size is a whole number from 1")
 
-    @check("unknown option", "an unknown option is refused, or noted", "R3.2", "trajectories")
+    @check("unknown option", "an unknown option is refused, or noted", "contract", "trajectories")
     def unknown_option(self, probe: SourceProbe) -> None:
         source = probe.source
         wrong: dict[str, object] = {"no_such_option": 1}
@@ -194,12 +199,12 @@ class _Tables:
             except ValueError:
                 continue
             except Exception as error:
-                probe.note("R3.2", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+                probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
                 continue
             probe.ignoring.add(name)
-            probe.note("R3.2", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
+            probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
 
-    @check("ownership", "batches and options are the caller's", "R3.3", "seed")
+    @check("ownership", "batches and options are the caller's", "contract", "seed")
     def ownership(self, probe: SourceProbe) -> None:
         options = {"seed": probe.seed}
         probe.log.call("init", probe.source.init, options)
@@ -229,7 +234,7 @@ class _Tables:
         if problem:
             raise Failed(f"writing into a trajectory changed the data: {problem}", "a trajectory is the caller's")
 
-    @check("inference", "privileged state can't be reached in inference", "R2.1", "trajectories")
+    @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "trajectories")
     def inference(self, probe: SourceProbe) -> None:
         if getattr(probe.source, "mode", "") != "inference":
             raise NotTried("the source is not opened for inference")
@@ -273,7 +278,7 @@ class _Facts:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    @check("actions", "all actions of a state are those of the data in that state", "R3.5", "same steps")
+    @check("actions", "all actions of a state are those of the data in that state", "6.3.2.4-1 6.3.2.4-3", "same steps")
     def actions(self, probe: SourceProbe) -> None:
         probe.init()
         states = [self._check_actions("the first state")]
@@ -310,14 +315,14 @@ class _Facts:
                          f"state; they hold {len(most)}")  # fmt: skip
         return name, number
 
-    @check("statistics", "statistics agree with the samples", "R3.6", "same steps")
+    @check("statistics", "statistics agree with the samples", "6.3.2.5-1 6.3.2.5-3", "same steps")
     def statistics(self, probe: SourceProbe) -> None:
         self._check_statistics(self._ask(), list(self._probe.data.values()))
 
     @check(
         "statistics of a part",
         "statistics of a part agree with the samples of that part",
-        "R3.6",
+        "6.3.2.5-2",
         "threshold",
         "statistics",
     )

@@ -39,7 +39,7 @@ class _Draws:
         steps = [step.content for step in self._probe.steps(BATCH)]
         return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
 
-    @check("seed", "a seed fixes all draws that follow", "R3.2", "trajectories")
+    @check("seed", "a seed fixes all draws that follow", "6.3.2.1-1 6.3.2.1-2", "trajectories")
     def seed(self, probe: SourceProbe) -> None:
         """Check that a seed fixes and chooses the draws."""
         first = self._drawn()
@@ -53,7 +53,7 @@ class _Draws:
         if all(other == first for other in others) and len(set(first)) > 1:
             raise Failed("four seeds give the same draws", "a seed chooses the draws")
 
-    @check("generators", "the process's generators neither influence draws nor are used", "R3.2", "seed")
+    @check("generators", "the process's generators neither influence draws nor are used", "contract", "seed")
     def generators(self, probe: SourceProbe) -> None:
         """Check that draws and the process's generators leave each other alone."""
         before = random.getstate(), np.random.get_state(legacy=True)
@@ -73,7 +73,7 @@ class _Draws:
             random.setstate(before[0])
             np.random.set_state(before[1])
 
-    @check("every step", "every step and trajectory can be drawn", "R3.3", "same steps")
+    @check("every step", "every step and trajectory can be drawn", "6.3.2.2-1 6.3.2.3-1", "same steps")
     def every_step(self, probe: SourceProbe) -> None:
         """Check that every step of the data comes."""
         known = probe.contents
@@ -89,9 +89,9 @@ class _Draws:
             raise Failed(f"step {place[1]} of trajectory {place[0]} did not come in {sum(drawn.values())} draws",
                          "every step can be drawn")  # fmt: skip
         if _unlikely(drawn, {content: count / total for content, count in known.items()}):
-            probe.note("R3.3", "draws without a priority are not uniform over the steps")
+            probe.note("contract", "draws without a priority are not uniform over the steps")
 
-    @check("once", "without replacement, each step comes once", "R3.3", "same steps", "unknown option")
+    @check("once", "without replacement, each step comes once", "contract", "same steps", "unknown option")
     def once(self, probe: SourceProbe) -> None:
         """Check draws without replacement."""
         known = probe.contents
@@ -113,7 +113,11 @@ class _Draws:
     # -- priorities ------------------------------------------------------------------------------------
 
     @check(
-        "priority", "draws by return prefer high returns, as their weights say", "R3.4", "unknown option", "every step"
+        "priority",
+        "draws by return prefer high returns, as their weights say",
+        "6.3.2.3-3 B.2.2.1-1",
+        "unknown option",
+        "every step",
     )
     def priority(self, probe: SourceProbe) -> None:
         """Check draws by return, and their importance weights."""
@@ -176,7 +180,7 @@ class _Draws:
             raise Failed(f"a step came {worst[0]} times in {len(contents)} draws, by its weight {worst[1]:.1f} times",
                          "with beta=1 the weights undo the priorities")  # fmt: skip
 
-    @check("td errors", "draws by TD error follow the errors", "R6.2", "same steps", "unknown option")
+    @check("td errors", "draws by TD error follow the errors", "6.3.2.2-3 B.2.2.2-2", "same steps", "unknown option")
     def td_errors(self, probe: SourceProbe) -> None:
         """Check draws by TD error."""
         update = getattr(probe.source, "update_priorities", None)
@@ -206,7 +210,7 @@ class _Draws:
     @check(
         "threshold",
         "a return threshold lets through what reaches it, and nothing else",
-        "R3.4",
+        "6.3.2.3-3 B.2.2.1-2",
         "same steps",
         "unknown option",
     )

@@ -99,7 +99,7 @@ def read_steps(batch: object, size: int | None = None, note: Noter = silent) -> 
         return _of_columns(batch, size, note)
     if not isinstance(batch, Sequence) or isinstance(batch, str | bytes):
         raise Failed(f"a batch is a {type(batch).__name__}", "it must be Table 5 with a leading axis, or a list of it")
-    note("R3.3", "a batch is a list of Tables 5; here it is one Table 5 whose values have a leading axis")
+    note("6.3.2.2-4", "a batch is a list of Tables 5; here it is one Table 5 whose values have a leading axis")
     if size is not None and len(batch) != size:
         raise Failed(f"{len(batch)} steps came, {size} were asked for")
     return [step for row in batch for step in _of_columns(_with_axis(row), 1, note)]
@@ -115,7 +115,7 @@ def _with_axis(value: Unchecked) -> Unchecked:
 def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -> list[Step]:
     table = check_keys(batch, _TABLE_5, _TABLE_5_OPTIONAL, "Table 5")
     if "extra_info" in table:
-        note("R2", "Table 5 carries extra_info beside the standard's own keys")
+        note("6.3.3.1-T5", "Table 5 carries extra_info beside the standard's own keys")
     ids = table["env_id"]
     if isinstance(ids, str) or not isinstance(ids, Sequence | np.ndarray):
         raise Failed(f"env_id is {ids!r:.60}", "a batch has one env_id for each step")
@@ -182,12 +182,12 @@ def _row(values: Values, row: int) -> dict[str, np.ndarray]:
 def _whole(name: str, value: Unchecked, count: int, note: Noter) -> list[int]:
     array = np.asarray(value)
     if array.dtype == bool and name == "done":
-        note("R2", "done is True or False; Table 5 describes an int32")
+        note("6.3.3.1-T5.done", "done is True or False; Table 5 describes an int32")
         array = array.astype(np.int32)
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise Failed(f"{name} is {array.dtype} of shape {array.shape}", f"it must be {count} whole numbers (int32)")
     if array.dtype != np.int32:
-        note("R2", f"{name} is {array.dtype}; the standard describes an int32")
+        note("6.3.3.1-T5", f"{name} is {array.dtype}; the standard describes an int32")
     numbers: list[int] = array.tolist()
     for number in numbers:
         if not is_int32(number):
@@ -253,7 +253,7 @@ def read_trajectory(table: object, note: Noter = silent) -> Trajectory:
     """
     entries = check_keys(table, _TABLE_6, ("extra_info",), "Table 6")
     if "extra_info" in entries:
-        note("R2", "Table 6 carries extra_info beside the standard's own keys")
+        note("6.3.3.2-T6", "Table 6 carries extra_info beside the standard's own keys")
     name, number = entries["env_id"], entries["trajectory_id"]
     if not isinstance(name, str) or not 1 <= len(name) <= 36:
         raise Failed(f"env_id is {name!r}", "Table 6 requires a string of 1 to 36 characters")
@@ -333,7 +333,7 @@ def read_actions(table: object, note: Noter = silent) -> tuple[str, int, list[Va
         raise Failed(f"frame_no is {number!r}", "Table 2 requires an int32")
     actions = entries["action"]
     if isinstance(actions, Sequence) and not isinstance(actions, str | bytes):
-        note("R3.5", "all actions are a list of actions; here an action's fields have a leading axis")
+        note("6.3.2.4-3", "all actions are a list of actions; here an action's fields have a leading axis")
         return name, int(number), [{key: np.asarray(value) for key, value in one.items()} for one in actions]
     if not isinstance(actions, Mapping) or not actions:
         raise Failed(f"action is {actions!r:.60}", "it must be a structure whose values have a leading axis")

@@ -195,7 +195,7 @@ class PlannedCheck:
     Attributes:
         key: a short name, by which other checks refer to it.
         name: what must hold.
-        clause: the clause of the requirement.
+        clause: as `Check.clause`.
         check: makes the check; raises `Failed` or `NotTried`.
         needs: keys of prerequisite checks. If one of them fails, or one that it needs, this check isn't made, so that
             one fault gives one finding.
@@ -438,7 +438,7 @@ class Supervisor:
             )  # fmt: skip
 
 
-_EVERY_CALL = PlannedCheck("", "every call returns, and none ends the process", "R1.4", lambda: None)
+_EVERY_CALL = PlannedCheck("", "every call returns, and none ends the process", "contract", lambda: None)
 
 
 def _limit(log: CallLog) -> str:

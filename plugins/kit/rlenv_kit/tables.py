@@ -51,7 +51,7 @@ def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
         if not _is_whole(entries[flag]) or entries[flag] not in (0, 1):
             raise Failed(f"{flag} is {entries[flag]!r}", "Table 1 requires the int32 0 or 1")
     if entries["terminated"] and entries["truncated"]:
-        note("R2", "terminated and truncated are both 1 in one table; here an episode has one end")
+        note("6.2.3.1-T1.truncated", "terminated and truncated are both 1 in one table; here an episode has one end")
     if not isinstance(entries.get("extra_info", {}), Mapping):
         raise Failed(f"extra_info is a {type(entries['extra_info']).__name__}", "Table 1 requires a structure")
     check_structure(entries["observation"], spec, "observation", note)
@@ -75,7 +75,7 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = sil
         raise Failed("reward maps no agent to a number")
     for number in reward.values() if isinstance(reward, Mapping) else (reward,):
         if isinstance(number, np.ndarray) and number.shape == () and number.dtype.kind in "fiu":
-            note("R2", "reward is an array without axes; most trainers want a plain number")
+            note("6.2.3.3-1", "reward is an array without axes; most trainers want a plain number")
             number = number[()]
         if isinstance(number, bool) or not isinstance(number, int | float | np.integer | np.floating):
             raise Failed(f"reward is {number!r}", "it must be a finite number")
@@ -106,15 +106,15 @@ def check_structure(values: object, spec: Spec, where: str, note: Noter = silent
         if array is value:
             continue
         if spec[name].is_text and np.asarray(value).dtype.kind == "U":  # a text as wide as it is
-            note("R2", f"{where}.{name} is a {np.asarray(value).dtype} text, not one of {spec[name].numpy_dtype}")
+            note("6.4-b", f"{where}.{name} is a {np.asarray(value).dtype} text, not one of {spec[name].numpy_dtype}")
             continue
         if isinstance(value, np.ndarray | np.generic):
             if value.dtype != spec[name].numpy_dtype:
                 raise Failed(f"{where}.{name} is of {value.dtype}", f"it must be an array of {spec[name].dtype}")
             if isinstance(value, np.generic):
-                note("R2", f"{where}.{name} is a NumPy scalar, not an array without axes")
+                note("contract", f"{where}.{name} is a NumPy scalar, not an array without axes")
         elif isinstance(value, list | tuple | int | float):
-            note("R2", f"{where}.{name} is a {type(value).__name__}, not an array; its dtype can't be checked")
+            note("6.4-b", f"{where}.{name} is a {type(value).__name__}, not an array; its dtype can't be checked")
         else:
             raise Failed(f"{where}.{name} is of {type(value).__name__}", f"it must be an array of {spec[name].dtype}")
 

@@ -111,7 +111,7 @@ class _Rows:
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    @check("too early", "a step before the first reset is refused", "R1.4")
+    @check("too early", "a step before the first reset is refused", "contract")
     def too_early(self, probe: VectorProbe) -> None:
         table = {"env_id": probe.envs.env_ids, "frame_no": np.zeros(probe.num, np.int32)}
         try:
@@ -122,15 +122,15 @@ class _Rows:
             return
         raise Failed("a step before the first reset was accepted", "it must raise EpisodeError")
 
-    @check("reset", "reset returns Table 1 of all environments", "R2")
+    @check("reset", "reset returns Table 1 of all environments", "6.2.2.1-4")
     def reset(self, probe: VectorProbe) -> None:
         for _ in range(2):
             table = probe.reset()
             self._check_table(table)
             if np.asarray(table["frame_no"]).any():
-                probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
+                probe.note("6.2.3.1-T1.frame_no", "frame_no goes on over resets; here each episode begins at 0")
 
-    @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", "reset")
+    @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset")
     def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
         for action in probe.actions(_MOST_STEPS):
@@ -147,7 +147,9 @@ class _Rows:
                              "each step of an episode adds 1")  # fmt: skip
             if was_over.any() or (over.any() and getattr(probe.envs, "autoreset", "") == "disabled"):
                 return
-        probe.note("R2", f"no end within {_MOST_STEPS} steps of a batch; later frames were not looked at")
+        probe.note(
+            "6.2.3.1-T1.terminated", f"no end within {_MOST_STEPS} steps of a batch; later frames were not looked at"
+        )
 
     def _check_table(self, table: Unchecked) -> None:
         probe = self._probe
@@ -201,18 +203,18 @@ class _Rows:
                     raise Failed(f"what agent {agent!r} observes as {name!r} has shape {part.shape}",
                                  f"its leading axis must be {probe.num}")  # fmt: skip
 
-    @check("unknown option", "an unknown reset option is refused, or noted", "R1.3", "reset")
+    @check("unknown option", "an unknown reset option is refused, or noted", "contract", "reset")
     def unknown_option(self, probe: VectorProbe) -> None:
         try:
             self._probe.log.call("reset", self._probe.envs.reset, {"no_such_option": 1})
         except ValueError:
             return
         except Exception as error:
-            self._probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+            self._probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
             return
-        self._probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
+        self._probe.note("contract", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
-    @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
+    @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "frames")
     def inference(self, probe: VectorProbe) -> None:
         mode = getattr(probe.envs, "mode", None)
         if mode != "inference":
@@ -223,7 +225,7 @@ class _Rows:
 
     # -- rows ------------------------------------------------------------------------------------------
 
-    @check("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", "frames")
+    @check("equal episodes", "equal seeds give equal episodes, and rows differ", "6.2.2.1-3", "frames")
     def equal(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first, again = probe.walk(actions), probe.walk(actions)
@@ -235,9 +237,9 @@ class _Rows:
         if difference(starts[0], other):
             raise Failed("all rows begin alike, and with another seed otherwise",
                          "each row draws its own episodes")  # fmt: skip
-        probe.note("R1.3", "all rows begin alike, whatever the seed")
+        probe.note("6.2.2.1-3", "all rows begin alike, whatever the seed")
 
-    @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
+    @check("rows apart", "an action moves its own row alone", "contract", "equal episodes")
     def apart(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first = probe.walk(actions)
@@ -253,7 +255,9 @@ class _Rows:
             if all(not row_difference(one, other, row) for (one, _), (other, _) in zip(first, second, strict=True)):
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
 
-    @check("refusals", "an illegal action is refused in its own row, and the others move", "R1.2", "rows apart")
+    @check(
+        "refusals", "an illegal action is refused in its own row, and the others move", "6.2.1-6 6.2.1-7", "rows apart"
+    )
     def refusals(self, probe: VectorProbe) -> None:
         """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
         actions = probe.actions(6)
@@ -344,7 +348,7 @@ class _Rows:
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
-    @check("malformed", "a malformed batch raises an error, and no row moves", "R1.2", "equal episodes")
+    @check("malformed", "a malformed batch raises an error, and no row moves", "6.2.1-6", "equal episodes")
     def malformed(self, probe: VectorProbe) -> None:
         actions = probe.actions(4)
         straight = probe.walk(actions)
@@ -379,7 +383,7 @@ class _Rows:
         unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
         yield "an unknown field", {**request, "action": unknown}
 
-    @check("ownership", "tables and actions are the caller's", "R1.4", "rows apart")
+    @check("ownership", "tables and actions are the caller's", "contract", "rows apart")
     def ownership(self, probe: VectorProbe) -> None:
         actions = probe.actions(min(12, probe.length))
         straight, held = probe.walk(actions), []
@@ -409,7 +413,7 @@ class _Rows:
             check_rows(straight[number + 1][0], table, range(probe.num), "after writing into a table",
                        "a table is the caller's")  # fmt: skip
 
-    @check("some", "a reset of some leaves the others where they are", "R1.3", "ownership")
+    @check("some", "a reset of some leaves the others where they are", "contract", "ownership")
     def some(self, probe: VectorProbe) -> None:
         actions = probe.actions(5)
         straight = probe.walk(actions)
@@ -433,7 +437,7 @@ class _Rows:
 
     # -- ends ------------------------------------------------------------------------------------------
 
-    @check("ends", "an ended row goes on as the batch says", "R1.4", "ownership")
+    @check("ends", "an ended row goes on as the batch says", "contract", "ownership")
     def ends(self, probe: VectorProbe) -> None:
         mode = getattr(probe.envs, "autoreset", None)
         if mode not in ("same_step", "next_step", "disabled"):
@@ -508,7 +512,7 @@ class _Others:
     ) -> None:
         self._probe, self._make, self._single = probe, make, single
 
-    @check("size", "a row does not depend on the number of rows", "R6.2", "ownership")
+    @check("size", "a row does not depend on the number of rows", "contract", "ownership")
     def size(self, probe: VectorProbe) -> None:
         first = probe.walk(probe.actions(probe.length))
         for count in (1, probe.num + 2):
@@ -524,7 +528,7 @@ class _Others:
                         raise Failed(f"frame {number}: {problem} of row {row} differs in a batch of {count}",
                                      "a row does not depend on the others")  # fmt: skip
 
-    @check("single", "row 0 is a single environment", "R6.2", "size")
+    @check("single", "row 0 is a single environment", "contract", "size")
     def single(self, probe: VectorProbe) -> None:
         """Compare row 0 with a single environment up to its episode's end."""
         if self._single is None:
@@ -570,7 +574,7 @@ class _Others:
             raise Failed(f"frame {number}: {name} of row 0 is {observation.get(name)}",
                          f"that of a single environment is {one['observation'].get(name)}")  # fmt: skip
 
-    @check("closed", "close may be called twice", "R1.4")
+    @check("closed", "close may be called twice", "contract")
     def closed(self, probe: VectorProbe) -> None:
         other = self._make(2)
         other.close()

@@ -96,7 +96,7 @@ class VectorProbe:
                 for name, value in seen.items()
             }  # fmt: skip
         if changed:
-            self.note("R2", f"{', '.join(changed)} of a batch hold lists, not arrays; their dtypes can't be checked")
+            self.note("6.4-b", f"{', '.join(changed)} of a batch hold lists, not arrays; their dtypes can't be checked")
         return {**table, **changed} if changed else table
 
     def request(self, table: Table, action: object) -> dict[str, object]:

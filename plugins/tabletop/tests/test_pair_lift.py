@@ -87,7 +87,7 @@ def test_both_ends_are_one_bar(seed: int) -> None:
                                atol=1e-6)  # fmt: skip
 
 
-@pytest.mark.requirement("R2.1", "R6.3")
+@pytest.mark.requirement("R2.1", "R6.3", "6.2.3.1-3", "B.3.2-1")
 def test_the_mapping_leads_from_the_whole_to_each_agents_own() -> None:
     with rr.make("so101-pair-lift") as env:
         table = env.reset({"seed": 1})
@@ -102,7 +102,7 @@ def test_the_mapping_leads_from_the_whole_to_each_agents_own() -> None:
     assert specs[0].digest == specs[1].digest, "one policy may serve both"
 
 
-@pytest.mark.requirement("R2.1")
+@pytest.mark.requirement("R2.1", "6.2.3.1-4", "6.2.3.1-5")
 def test_the_state_is_there_in_training_and_out_of_reach_in_inference() -> None:
     with rr.make("so101-pair-lift") as env:
         state = env.reset({"seed": 1})["extra_info"]["state"]
@@ -113,7 +113,7 @@ def test_the_state_is_there_in_training_and_out_of_reach_in_inference() -> None:
         assert not any(name.startswith("bar_") for name in table["observation"])
 
 
-@pytest.mark.requirement("R6.3", "R2.2")
+@pytest.mark.requirement("R6.3", "R2.2", "B.3.2-3")
 def test_a_message_reaches_the_other_with_its_next_observation() -> None:
     with rr.make("so101-pair-lift", message_size=2, record=None) as env:
         agents, table = agents_of(env.world), env.reset({"seed": 1})

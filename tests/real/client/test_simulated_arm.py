@@ -23,7 +23,7 @@ def wave(n):
     return {"joint_target": np.array([np.sin(n / 9) / 2, -0.5, 0.5, 0.6, 0, 0.1], np.float32)}
 
 
-@pytest.mark.requirement("R1.1", "R6.6")
+@pytest.mark.requirement("R1.1", "R6.6", "5-2", "6.1-1", "6.2.1-2")
 def test_the_same_episode_here_and_there(make_arm):
     here = Guard(make_arm())
     with Server(make_arm(), lockstep=True) as server:

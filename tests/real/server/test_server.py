@@ -57,7 +57,7 @@ def test_is_a_robot(remote, robot):
     assert remote.spec == robot.spec
 
 
-@pytest.mark.requirement("R1.1", "R6.6")
+@pytest.mark.requirement("R1.1", "R6.6", "6.2.1-1", "B.6.2-3", "B.6.2-5")
 def test_steps_cross_the_wire_exactly(remote, robot, target):
     first = remote.reset({"seed": 3, "start": {"target": np.array([0.25, -0.5])}})
     np.testing.assert_array_equal(first.sensors["position"], np.float32([0.25, -0.5]))

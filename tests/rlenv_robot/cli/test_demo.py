@@ -40,7 +40,7 @@ BRIEF = ("--train-steps", "8000", "--retrain-steps", "16000", "--episodes", str(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.requirement("R1.5", "R3.1", "R5", "R6.1", "R6.6")
+@pytest.mark.requirement("R1.5", "R3.1", "R5", "R6.1", "R6.6", "5-a", "A.1-1", "A.1-2", "A.2-1", "B.1.1-1")
 def test_the_main_job_trains_deploys_records_retrains_and_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

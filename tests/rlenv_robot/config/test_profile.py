@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lab.toml"
 
 
-@pytest.mark.requirement("R5")
+@pytest.mark.requirement("R5", "5-d")
 def test_a_profile_is_read(file: Path) -> None:
     file.write_text(GOOD)
     profile = load_profile(file)

@@ -58,7 +58,7 @@ def recorded(lengths: tuple[int, ...] = (20, 30), **parts: Any) -> Table:
     return Table(layout, rows, starts, stops, records, "the log")
 
 
-@pytest.mark.requirement("R3.1", "R1.1")
+@pytest.mark.requirement("R3.1", "R1.1", "6.2.1-5", "6.3.1-3")
 def test_a_log_is_rewarded_to_the_bit_as_every_step_would_have_been_live() -> None:
     task, table = Reach(), recorded()
     data = SourceData(table, task)

@@ -49,7 +49,7 @@ def record(folder: Path, episodes: int = 2, steps: int = 12) -> list[list[float]
     return rewards
 
 
-@pytest.mark.requirement("R3.1", "R6.6")
+@pytest.mark.requirement("R3.1", "R6.6", "B.6.2-2")
 def test_a_run_comes_back_as_it_was_lived_and_the_task_rewards_it_alike(tmp_path: Path) -> None:
     lived = record(tmp_path / "run")
     data, again = open_source(tmp_path), open_source(tmp_path, task=Reach())
@@ -66,7 +66,7 @@ def test_a_run_comes_back_as_it_was_lived_and_the_task_rewards_it_alike(tmp_path
 # -- real robots -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6.6", "R3.3", "R3.4")
+@pytest.mark.requirement("R6.6", "R3.3", "R3.4", "B.6.2-2")
 @pytest.mark.parametrize(("name", "joints"), [("so101-pick-place", 6), ("g1-pick-bottle", 26)])
 def test_a_real_robots_log_is_sampled_as_it_is(name: str, joints: int) -> None:
     data = open_source(real(name))

@@ -58,7 +58,7 @@ def figures(data: SourceData, extra_info: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.requirement("R3.6")
+@pytest.mark.requirement("R3.6", "6.3.2.5-1", "6.3.2.5-3")
 def test_the_summary_says_how_much_there_is_and_how_it_is_spread() -> None:
     table = two_walks()
     found = figures(SourceData(table), {})
@@ -76,7 +76,7 @@ def test_the_summary_says_how_much_there_is_and_how_it_is_spread() -> None:
     assert set(found["fields"]) == {"observation.x", "action.u", "sensor.current"}
 
 
-@pytest.mark.requirement("R3.6")
+@pytest.mark.requirement("R3.6", "6.3.2.5-2")
 def test_filters_choose_what_is_described() -> None:
     data = SourceData(two_walks())
     assert figures(data, {"episodes": [0]})["steps"] == 4

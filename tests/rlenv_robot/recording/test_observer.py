@@ -143,7 +143,7 @@ def test_several_agents_have_a_reward_each(sink: Sink) -> None:
 # -- on disk ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R5", "R6.1")
+@pytest.mark.requirement("R5", "R6.1", "5-b")
 def test_what_is_recorded_is_what_the_agent_saw(tmp_path: Path) -> None:
     """Every number of every table of two episodes, from the log."""
     seen_tables, rewards = [], []

@@ -43,6 +43,7 @@ def walked(name: str, folder: Path, steps: int = 4) -> Any:
     return env, table
 
 
+@pytest.mark.requirement("6.2.2.3-1", "6.2.2.3-2", "6.2.2.3-6", "6.2.3.4-T4")
 @pytest.mark.usefixtures("_no_drawing")
 @pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_every_shipped_world_shows_what_the_agent_saw_live_and_from_history(name: str, tmp_path: Path) -> None:

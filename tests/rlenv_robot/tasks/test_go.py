@@ -52,6 +52,7 @@ def stones(*rows: str) -> np.ndarray:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C-T7")
 def test_the_observation_is_table_7() -> None:
     env = Environment(Go())
     obs = env.reset()
@@ -62,12 +63,14 @@ def test_the_observation_is_table_7() -> None:
     assert (obs["frame_no"], obs["terminated"], obs["truncated"]) == (0, 0, 0)
 
 
+@pytest.mark.requirement("C-T8")
 def test_the_action_is_table_8() -> None:
     (move,) = Go().action.fields
     assert (move.dtype, move.shape) == ("int32", ())
     assert [int(bound) for bound in move.bounds] == [0, 19 * 19]
 
 
+@pytest.mark.requirement("C-T9")
 def test_the_reward_is_table_9() -> None:
     game = Game()
     reward = game.play((0, 0))

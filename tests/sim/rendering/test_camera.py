@@ -104,7 +104,7 @@ def test_a_closed_camera_is_refused() -> None:
 
 
 @drawing
-@pytest.mark.requirement("R1.5")
+@pytest.mark.requirement("R1.5", "6.2.2.3-6", "B.6.2-6")
 def test_a_film_needs_only_logged_sensors() -> None:
     poses = np.linspace(REST, HOME, 4).astype(np.float32)
     sensors = {"joint_position": poses, "joint_velocity": np.zeros((4, 6)), "something_else": np.zeros(4)}

@@ -59,13 +59,13 @@ def test_a_dialogue_is_judged_as_a_whole_at_its_end() -> None:
     assert (table["terminated"], table["extra_info"]["score"]) == (1, 1.0)
 
 
-@pytest.mark.requirement("R4.3")
+@pytest.mark.requirement("R4.3", "B.4.2-2")
 def test_a_dialogue_keeps_the_contract() -> None:
     with Environment(Dialogue(["a", "b", "c"], lambda messages: float(len(messages[-1]["content"])), size=64)) as env:
         check_environment(env).raise_if_failed()
 
 
-@pytest.mark.requirement("R3.1")
+@pytest.mark.requirement("R3.1", "B.4.2-1")
 def test_a_reward_model_from_pairs_agrees_with_the_judge_and_rewards_a_log_anew(tmp_path: Path) -> None:
     source = record(tmp_path, 80)
     chats = read_transcripts(source)
