@@ -283,7 +283,8 @@ class SourceData:
         Args:
             pair_size: number of pairs, at least 1.
             extra_info: the filters; ``by``: ``return`` (default), ``success`` (of verdicts) or ``person`` (preferences
-                that people gave at the console); ``min_margin``: minimum difference.
+                that people gave at the console); ``min_margin``: minimum difference; ``priority``:
+                ``controversy`` for disputed pairs.
 
         Returns:
             ``chosen`` and ``rejected``, each a Table 6, and ``margin``.

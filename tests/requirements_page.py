@@ -48,11 +48,6 @@ OPEN = {
 }
 """Statement -> why neither a check nor a test cites it."""
 
-PARTLY = {
-    "B.4.2-4": "controversy orders dialogues by a function beside `sample_pairs`, not by its `extra_info`",
-}
-"""Statement -> what is missing."""
-
 CLAUSES = {
     "5": "functions", "6.1": "adapters", "6.2.1": "adapters of simulators", "6.2.2.1": "reset", "6.2.2.2": "step",
     "6.2.2.3": "render", "6.2.3.1": "observations", "6.2.3.2": "actions", "6.2.3.3": "rewards",
@@ -147,7 +142,6 @@ def page() -> str:
         text += "| id | strength | statement | group | where | checks | tests |\n|---|---|---|---|---|---|---|\n"
         for one in members:
             said = one.text + (f" *{one.remark}*" if one.remark else "")
-            said += f" **Partly: {PARTLY[one.id]}.**" if one.id in PARTLY else ""
             where = place_of(one.id)
             proof = ", ".join(tested.get(one.id, ())) or OPEN.get(one.id, "")
             cells = (

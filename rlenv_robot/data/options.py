@@ -308,5 +308,8 @@ STEPS: Mapping[str, Check] = {
 TRAJECTORIES: Mapping[str, Check] = {
     "priority": choice("return"), **_DRAW, "length": whole(1), "images": _images, **FILTERS,
 }  # fmt: skip
-PAIRS: Mapping[str, Check] = {"by": choice("return", "success", "person"), "min_margin": number(0.0), **FILTERS}
+PAIRS: Mapping[str, Check] = {
+    "by": choice("return", "success", "person"), "min_margin": number(0.0), "priority": choice("controversy"),
+    **FILTERS,
+}  # fmt: skip
 ACTIONS: Mapping[str, Check] = {"state": _state, "tolerance": _tolerance, **FILTERS}

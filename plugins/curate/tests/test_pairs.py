@@ -49,6 +49,15 @@ def test_a_pair_is_two_trajectories_and_a_margin() -> None:
     assert pair["rejected"]["steps_set"]["reward"].tolist() == [1.0]
 
 
+@pytest.mark.requirement("B.4.2-4")
+def test_disputed_pairs_come_in_proportion_to_their_controversy() -> None:
+    found = drawn(source([0.0, 1.0, 4.0]), 8000, {"priority": "controversy"})  # margins 1, 3, 4 of 4
+    shares = np.array([found[pair] for pair in ((1, 0), (2, 1), (2, 0))]) / 8000
+    np.testing.assert_allclose(shares, np.array([0.751, 0.251, 0.001]) / 1.003, atol=0.02)
+    with pytest.raises(SourceError, match="by success is not disputed; priority 'controversy' needs return or person"):
+        source([1.0, 2.0]).sample_pairs(1, {"priority": "controversy", "by": "success"})
+
+
 @pytest.mark.requirement("R6.4")
 def test_verdicts_prefer_success_and_say_nothing_of_others() -> None:
     records: list[dict[str, Any]] = [{"verdict": "failure"}, {"verdict": "success"}, {}, {"success": True}]
