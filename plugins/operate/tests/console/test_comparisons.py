@@ -88,6 +88,10 @@ def test_a_pair_on_which_people_disagree_is_asked_first_and_one_on_which_they_ag
         message, shown = asked(comparisons, log, shown, choice)
         order.append(answers_of(message))
     assert order == [{"no", "gladly"}, {"well", "gladly"}, {"no", "well"}]
+    add_judgement(no, gladly, "left", "kim")  # two of three
+    pairs = rr.open_source(runs).sample_pairs(300, {"by": "person", "priority": "controversy"})
+    assert sum(one["margin"] < 1.0 for one in pairs) > 280, "the agreed pair comes once in 668 draws"
+    assert 80 < sum(one["margin"] < 1.0 for one in rr.open_source(runs).sample_pairs(300, {"by": "person"})) < 220
 
 
 @pytest.mark.parametrize("role", [Role.MOVE, Role.WATCH, Role.STOP])
