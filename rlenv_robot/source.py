@@ -196,7 +196,8 @@ class SourceData:
             (NaN if not recorded), ``intervention``; if recorded, ``step_extra`` (the environment's inputs beside the
             action) and ``behaviour`` (the parameters of the distribution that the action was drawn from, NaN if
             unknown), each name -> (B, ...), and ``answers`` (frame number of the observation that the action answers,
-            int32 (B,), -1 for none); if requested, ``state`` and ``next_state``, ``images`` and ``next_images``
+            int32 (B,), -1 for none); with several agents ``agents``, the mapping of Table 1 (6.2.3.1), if all episodes
+            have the same; if requested, ``state`` and ``next_state``, ``images`` and ``next_images``
             (`rlenv_robot.data.images.ImageLoader.add`).
 
         Raises:
@@ -259,7 +260,7 @@ class SourceData:
             ``length``, ``return`` (undiscounted; several agents: one each), ``terminated``, ``truncated``,
             ``lost`` (the number of steps that begin at a missing frame and are left out), ``weight``, and as recorded
             ``source``, ``policy``, ``expert``, ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``, ``task``
-            (None if unknown).
+            (None if unknown); with several agents ``agents``, the mapping of Table 1 (6.2.3.1), where recorded.
 
         Raises:
             SourceError: as for `sample_steps`.

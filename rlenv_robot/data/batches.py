@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -53,6 +54,8 @@ class Batches:
         # What the next value counts after a transition that is not terminated, and after one that is.
         self._factors = np.array([discount, 0.0])
         records = transitions.table.episodes
+        mappings = [record.get("agents") for record in records]
+        self._mapping = mappings[0] if mappings and all(one == mappings[0] for one in mappings) else None
         self._env_ids = np.array([_env_id(record, e) for e, record in enumerate(records)], object)
         self._alike = len(set(self._env_ids)) == 1
         # Batches of one size share their names, read-only: size -> (size,).
@@ -117,6 +120,8 @@ class Batches:
         if self._masks:
             table["extra_info"]["action_mask"] = {name: before[field] for name, field in self._masks}
             table["extra_info"]["next_action_mask"] = {name: ends[field] for name, field in self._masks}
+        if self._mapping:
+            table["extra_info"]["agents"] = deepcopy(self._mapping)
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if self._answers:
@@ -207,4 +212,6 @@ def _env_id(record: JsonObject, episode: int) -> str:
 def _episode_facts(record: JsonObject) -> JsonDict:
     """Return what a record says of its episode, None where it says nothing."""
     plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
+    if record.get("agents"):
+        plain["agents"] = deepcopy(record["agents"])
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

@@ -173,7 +173,8 @@ class FrameObserver:
             raise self._failure
         if self._has_episode:
             self._label(info)
-        self._episode_info = {"env_id": env_id, **self._info, **info}
+        agents = {"agents": timestep.extra_info["agents"]} if "agents" in timestep.extra_info else {}
+        self._episode_info = {"env_id": env_id, **self._info, **info, **agents}
         self._episode = self._sink.begin(self._episode_info)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
         self._image_stamps.clear()

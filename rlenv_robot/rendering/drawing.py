@@ -12,14 +12,18 @@ from hal.field import JsonObject
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import FieldValues
 
-__all__ = ["draw", "show_window", "write_image"]
+__all__ = ["IMAGE_ENDINGS", "draw", "show_window", "write_image"]
+
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
+"""Endings of the names of files that `write_image` writes."""
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
     """Write an image to a file.
 
     Args:
-        path: ending in ``.png`` or ``.jpg``.
+        path: its name ends as one of `IMAGE_ENDINGS`.
         image: uint8 of shape (height, width, 3), RGB.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hal import RobotError, SourceError, SpecError
 from hal.field import JsonObject
-from rlenv_robot.rendering.drawing import draw, show_window, write_image
+from rlenv_robot.rendering.drawing import IMAGE_ENDINGS, draw, show_window, write_image
 from rlenv_robot.rendering.panel import Line, beside, field_lines, info_lines, reward_lines, row_lines
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_robot_file, robot_names
 from rlenv_robot.tables import VisualisationTable
@@ -382,7 +382,7 @@ def show(
             the agent's observation, the reward and further information beside it; ``panel`` False omits it.
 
     Raises:
-        ValueError: an option or the mode is unknown, or an option is missing.
+        ValueError: an option or the mode is unknown or wrong, or an option is missing.
         RobotError: there is no screen, or this machine can't render; the message says what to do.
     """
     unknown = options.keys() - _OPTIONS
@@ -398,6 +398,14 @@ def show(
             fine=options.get("fine"), panel=bool(options.get("panel", True)),
         )  # fmt: skip
         return
+    path, to = (
+        _required(options, "path") if mode == "file" else "",
+        _required(options, "to") if mode == "call" else None,
+    )
+    if mode == "file" and Path(path).suffix.lower() not in IMAGE_ENDINGS:
+        raise ValueError(f"render option 'path' is {str(path)!r}, its name must end in {', '.join(IMAGE_ENDINGS)}")
+    if mode == "call" and not callable(to):
+        raise ValueError(f"render option 'to' is {to!r:.80}, expected a function that takes Table 4")
     picture = _picture(world, panel=options.get("panel", True) or mode == "call", options=options)
     if mode == "call":
         frame_data: dict[str, object] = {"image": picture}
@@ -405,7 +413,7 @@ def show(
             seen = {"observation": timestep.observation, "reward": timestep.reward, "extra_info": timestep.extra_info}
             frame_data |= deepcopy(seen)
         table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": frame_data}
-        _required(options, "to")(table)
+        to(table)
         return
     if options.get("panel", True) and timestep is not None:
         ends = [name for name in ("terminated", "truncated") if getattr(timestep, name)]
@@ -418,7 +426,7 @@ def show(
     assert picture is not None  # without a panel a world without an image was refused
     image = picture
     if mode == "file":
-        write_image(Path(_required(options, "path")), image)
+        write_image(Path(path), image)
     else:
         show_window(env_id, image)
 

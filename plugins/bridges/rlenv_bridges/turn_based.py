@@ -82,7 +82,10 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
     def description(self) -> EnvDescription:
         """The whole world's description, and whose turn it is."""
         whole = self._world.description
-        extra_info = {name: text for name, text in whole.extra_info.items() if name != "agents"}
+        extra_info = dict(whole.extra_info)
+        extra_info["agents"] = (
+            "agent -> its own name -> name in the observation, which holds the values of the agent whose turn it is"
+        )
         extra_info["messages"] = "sender -> the message in its last action, where agents send any"
         if not self._are_alike:
             extra_info["fields"] = "observation, action -> the fields that count in this agent's turn"
@@ -119,7 +122,7 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         agent = self._agents[len(self._chosen)]
         # A copy: the same extra information is shown again in the next agent's turn.
         extra = deepcopy({n: value for n, value in whole.extra_info.items() if n not in ("agents", "messages")})
-        extra["agent"] = agent.name
+        extra["agent"], extra["agents"] = agent.name, deepcopy(self._seen_as)
         if not self._are_alike:
             extra["fields"] = {"observation": list(self._seen_as[agent.name].values()),
                                "action": list(self._done_as[agent.name].values())}  # fmt: skip

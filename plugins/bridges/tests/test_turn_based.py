@@ -211,6 +211,9 @@ def test_recorded_turns_are_drawn_each_with_its_agent(tmp_path: Path) -> None:
     np.testing.assert_allclose(goal["after"] - goal["before"], stride[own["extra_info"]["agent"][whole]], atol=1e-6)
     (trajectory,) = data.sample_trajectories(1)
     assert trajectory["steps_set"]["extra_info"]["agent"].tolist() == [0, 1] * 6
+    mapping = trajectory["extra_info"]["agents"]
+    assert mapping.keys() == {"left", "right"}
+    assert all(set(names.values()) <= set(batch["observation"]) for names in mapping.values())
     with pytest.raises(SourceError, match="a task rewards joint actions"):
         rr.open_source(tmp_path / "runs", task=task("so101-pair-lift"))
 

@@ -135,7 +135,8 @@ def test_a_message_reaches_the_other_with_its_next_observation() -> None:
         assert reward["reward"] == {"left": 0.0, "right": 0.0}
 
 
-def test_rewards_are_recorded_by_agent_and_come_back(tmp_path: Path) -> None:
+@pytest.mark.requirement("6.2.3.1-3")
+def test_rewards_and_the_mapping_are_recorded_by_agent_and_come_back(tmp_path: Path) -> None:
     expert = ScriptedPairLift()
     with rr.make("so101-pair-lift", record=tmp_path, steps=12) as env:
         table, paid = env.reset({"seed": 1}), []
@@ -147,6 +148,9 @@ def test_rewards_are_recorded_by_agent_and_come_back(tmp_path: Path) -> None:
     data.init({"seed": 0})
     batch = data.sample_steps(8)
     assert set(batch["reward"]) == {"left", "right"}
+    mapping = table["extra_info"]["agents"]
+    assert batch["extra_info"]["agents"] == mapping
+    assert data.sample_trajectories(1)[0]["extra_info"]["agents"] == mapping
     assert set(np.round(batch["reward"]["right"], 9)) <= set(np.round(paid, 9))
     again = rr.open_source(tmp_path, task="so101-pair-lift")
     again.init({"seed": 0})

@@ -133,6 +133,10 @@ def test_history_is_a_mode_of_render(run: Path, drawn: list[str], tmp_path: Path
         assert [path.name for path in (tmp_path / "f").iterdir()] == ["000003.png"]
         with pytest.raises(ValueError, match="render option 'movie' is unknown"):
             env.render({"mode": "history", "run": run, "movie": 1})
+        with pytest.raises(ValueError, match=r"'path' is 'x.bmp2', its name must end in .png, .jpg, .jpeg"):
+            env.render({"mode": "file", "path": "x.bmp2"})
+        with pytest.raises(ValueError, match="'to' is 5, expected a function that takes Table 4"):
+            env.render({"mode": "call", "to": 5})
 
 
 def test_lerobots_episodes_are_shown_too(shared_data: Path, drawn: list[str], tmp_path: Path) -> None:
