@@ -80,7 +80,7 @@ class CheckedOptions(TypedDict, total=False):
     seed: int
     episode: int
     frame: int
-    priority: Literal["return", "reward", "advantage", "td_error"]
+    priority: Literal["return", "reward", "advantage", "td_error", "controversy"]
     alpha: float
     beta: float
     replace: bool

@@ -413,7 +413,7 @@ def show(
             seen = {"observation": timestep.observation, "reward": timestep.reward, "extra_info": timestep.extra_info}
             frame_data |= deepcopy(seen)
         table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": frame_data}
-        to(table)
+        options["to"](table)
         return
     if options.get("panel", True) and timestep is not None:
         ends = [name for name in ("terminated", "truncated") if getattr(timestep, name)]
@@ -426,7 +426,7 @@ def show(
     assert picture is not None  # without a panel a world without an image was refused
     image = picture
     if mode == "file":
-        write_image(Path(path), image)
+        write_image(Path(options["path"]), image)
     else:
         show_window(env_id, image)
 
