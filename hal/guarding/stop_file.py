@@ -405,16 +405,17 @@ def _slots_of(descriptor: int) -> list[bytes]:
 
 def _newest(slots: list[bytes]) -> tuple[dict[str, Any] | None, bool]:
     """Return the newest record of a file's slots, or None; and whether anything in them is damaged."""
-    records, is_damaged = [], False
+    records, is_damaged, empty = [], False, 0
     for slot in slots:
         if not slot.strip(b"\0"):  # allocated and not written yet
+            empty += 1
             continue
         record = _parsed(slot)
         is_damaged = is_damaged or record is None
         if record is not None:
             records.append(record)
     newest = max(records, key=lambda record: int(record["order"]), default=None)
-    return newest, is_damaged or newest is None
+    return newest, is_damaged or newest is None or (empty > 0 and newest["order"] >= _SLOTS)
 
 
 def _parsed(slot: bytes) -> dict[str, Any] | None:
