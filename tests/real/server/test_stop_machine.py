@@ -12,7 +12,7 @@ from hypothesis.errors import FlakyFailure
 
 from hal import Guard
 from hal.errors import StopReason
-from hal.guarding import stop_file, stop_latch
+from hal.guarding import stop_file
 from hal.guarding.stop_file import StopFile
 from hal.guarding.stop_latch import LatchState, StopLatch
 from real.control.driver import DriverStopper
