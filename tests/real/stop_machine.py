@@ -170,6 +170,28 @@ class LifeOfAStop(RuleBasedStateMachine):
         else:
             self._take_reset(kind, detail)
 
+    @rule(who=WHO)
+    def reset_and_leave(self, who: int) -> None:
+        """The client gives the robot back while its reset waits for the scene: nothing is cleared."""
+        client, left = self._hold(who), []
+
+        def leave() -> None:
+            left.append(client.send(RELEASE))
+            self.holder = None
+
+        self.robot.meanwhile["asked"] = leave
+        kind, detail = client.receive(client.reset("looked", self.newest))
+        self.robot.meanwhile.clear()
+        if left:
+            assert kind == ERROR, "the reset went on for nobody"
+            client.session = 0
+            if not self.latched:  # a driver that failed meanwhile is stopped
+                self._expect_stop()
+        elif kind != ERROR:
+            raise AssertionError(detail)
+        elif not self.robot.hanging:
+            self._expect_stop()
+
     @rule(who=WHO, point=st.sampled_from([None, None, "queued", "step"]), other=WHO)
     def step(self, who: int, point: str | None, other: int) -> None:
         """A command: of a stopped robot it moves nothing; a stop may come before it, or within it."""
