@@ -60,6 +60,7 @@ ABSENT: dict[str, str] = {
     r"npm install|NODE_PATH": "needs Node packages",
     r"xvfb-run|glfw|OpenGL|faketime|is not installed: no (zsh|fish)|^(zsh|fish) is not": "needs Debian packages",
     r"tc on|iproute2|network namespace|disturbs no packets|unshare|right to": "needs rights, or tools, of the kernel",
+    r"no C compiler": "needs a compiler",
     r"this kernel|systemd-analyze|may open": "needs a newer kernel or systemd, or higher limits",
     r"shared/data|data set|recorded episodes": "needs public data sets beside the checkout",
     r"their checker sees nothing": "compares nothing, by design",

@@ -83,10 +83,13 @@ class StopFile:
         self._jobs: SimpleQueue[tuple[_Record, threading.Event] | None] = SimpleQueue()
         self._saved = threading.Event()
         self._saved.set()
+        self._synced = threading.Event()
+        self._is_folder_synced = False  # else a loss of power may take the whole file
         self._thread: threading.Thread | None = None
         self._descriptor = -1
         self._order = 0  # of the newest record in the file
         self._newest: _Record | None = None  # to be written, or written
+        self._written: _Record | None = None  # the last one that was tried
         self._taken_up: tuple[StopReason, _Record] | None = None  # the stop of an earlier process, as it is shown here
 
     def _make_folder(self) -> None:
@@ -131,6 +134,7 @@ class StopFile:
             is_new = self._open_in(folder)
         finally:
             os.close(folder)
+        self._is_folder_synced = False  # also of a file that is not new: who made it may have been killed
         stop = KeptStop(0, None) if is_new else self._read()
         try:
             if hasattr(os, "posix_fallocate"):
@@ -237,6 +241,14 @@ class StopFile:
         """Wait until the newest stop or clearing is safe from the end of this process; return whether it is."""
         return self._saved.wait(seconds) and self.failure is None
 
+    def wait_for_sync(self, seconds: float) -> bool:
+        """Wait until a first record is safe from a loss of power too; return whether it is.
+
+        From then on the file makes the next process begin stopped, also if the power fails before a later record is
+        safe from that.
+        """
+        return self._synced.wait(seconds) and self.failure is None
+
     def lost_by_kill(self, seconds: float) -> str | None:
         """Wait for the disk, and return why the newest stop would be lost if this process were killed now, or None.
 
@@ -271,20 +283,24 @@ class StopFile:
     # -- on the thread that writes ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        written: _Record | None = None
+        while self._serve_jobs(_LOOK_S):
+            pass
+
+    def _serve_jobs(self, wait_s: float) -> bool:
+        """Wait for records, write the newest one, or an earlier one again; return whether the thread goes on."""
         goes_on = True
-        while goes_on:
-            records: list[tuple[_Record, threading.Event]] = []
-            with suppress(Empty):
-                job = self._jobs.get(timeout=_LOOK_S)
-                while job is not None:
-                    records.append(job)
-                    job = self._jobs.get_nowait()
-                goes_on = False
-            record = records[-1][0] if records else written
-            if record is not None and (records or self.failure is not None or not self._is_there()):
-                self._save(record, [saved for _, saved in records])
-                written = record
+        records: list[tuple[_Record, threading.Event]] = []
+        with suppress(Empty):
+            job = self._jobs.get(timeout=wait_s)
+            while job is not None:
+                records.append(job)
+                job = self._jobs.get_nowait()
+            goes_on = False
+        record = records[-1][0] if records else self._written
+        if record is not None and (records or self.failure is not None or not self._is_there()):
+            self._save(record, [saved for _, saved in records])
+            self._written = record
+        return goes_on
 
     def _is_there(self) -> bool:
         try:
@@ -302,10 +318,20 @@ class StopFile:
             for event in saved:  # from here on it survives a killed process; what follows, a loss of power
                 event.set()
             os.fsync(self._descriptor)
+            if not self._is_folder_synced:
+                self._sync_folder()
         except (OSError, RobotError) as error:
             self._fail(error)
-        for event in saved:
+        for event in (*saved, self._synced):
             event.set()
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        self._is_folder_synced = True
 
     def _reopen(self) -> None:
         before, self._descriptor = self._descriptor, -1
@@ -379,16 +405,17 @@ def _slots_of(descriptor: int) -> list[bytes]:
 
 def _newest(slots: list[bytes]) -> tuple[dict[str, Any] | None, bool]:
     """Return the newest record of a file's slots, or None; and whether anything in them is damaged."""
-    records, is_damaged = [], False
+    records, is_damaged, empty = [], False, 0
     for slot in slots:
         if not slot.strip(b"\0"):  # allocated and not written yet
+            empty += 1
             continue
         record = _parsed(slot)
         is_damaged = is_damaged or record is None
         if record is not None:
             records.append(record)
     newest = max(records, key=lambda record: int(record["order"]), default=None)
-    return newest, is_damaged or newest is None
+    return newest, is_damaged or newest is None or (empty > 0 and newest["order"] >= _SLOTS)
 
 
 def _parsed(slot: bytes) -> dict[str, Any] | None:

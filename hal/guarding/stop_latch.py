@@ -16,7 +16,7 @@ __all__ = ["Clearance", "LatchState", "StopLatch", "check_clears", "gives_reason
 
 _log = logging.getLogger(__name__)
 
-_OPENED_S = 2.0
+_OPENED_S = 10.0
 """Longest wait for the disk before a robot is served, in seconds."""
 
 
@@ -111,7 +111,7 @@ class StopLatch:
                     self._unlogged.append((logging.ERROR, "stopped: %s", (latched.text,)))
             self.state = LatchState(number, latched)
             self._keep()
-        if not file.wait(_OPENED_S):
+        if not file.wait_for_sync(_OPENED_S):
             why = file.failure or f"{file.path}: the disk has not answered for {_OPENED_S:g} s"
             self.stop(f"a stop would be lost if this server were killed, since its file can't be written: {why}")
 

@@ -111,7 +111,8 @@ def label_file(run: Path) -> Path:
 def label_files(run: Path) -> list[Path]:
     """Return the existing files with labels of a run or data set, the one that counts last at the end."""
     beside, files = _beside(run), []
-    if _labels_home().is_dir() and (_in_cache(run) or not os.access(beside.parent, os.W_OK)):
+    home = _labels_home()
+    if home is not None and home.is_dir() and (_in_cache(run) or not os.access(beside.parent, os.W_OK)):
         with contextlib.suppress(LogError):
             files.append(_at_home(run))
     return [path for path in (beside, *files) if path.is_file()]
@@ -121,13 +122,21 @@ def _beside(run: Path) -> Path:
     return run.with_name(f"{run.name}.{LABELS}") if run.is_file() else run / LABELS
 
 
-def _labels_home() -> Path:
-    return data_folder() / "labels"
+def _labels_home() -> Path | None:
+    try:
+        return data_folder() / "labels"
+    except RuntimeError:  # a user without a home keeps none
+        return None
 
 
 def _at_home(run: Path) -> Path:
+    home = _labels_home()
+    if home is None:
+        raise LogError(
+            f"the labels of {run} can't be kept there, and you have no home folder for them; set XDG_DATA_HOME to one"
+        )
     try:
-        return _labels_home() / f"{set_identity(run)}.jsonl"
+        return home / f"{set_identity(run)}.jsonl"
     except OSError as error:
         raise LogError(f"{run} can't be read: {error}") from error
 
@@ -136,7 +145,9 @@ def _in_cache(run: Path) -> bool:
     """Return whether a path lies in our own cache, or in a snapshot that huggingface_hub fetched: both may vanish."""
     whole = Path(os.path.abspath(run))
     hub = "snapshots" in whole.parts and any(part.startswith("datasets--") for part in whole.parts)
-    return hub or whole.is_relative_to(os.path.abspath(cache_folder()))
+    with contextlib.suppress(RuntimeError):  # no home, no cache
+        hub = hub or whole.is_relative_to(os.path.abspath(cache_folder()))
+    return hub
 
 
 def _check(values: JsonObject) -> None:

@@ -141,7 +141,13 @@ class Rotating:
                 f"the log in {self._folder} has {size} bytes and may have {limits.run_bytes}; recording stops. "
                 "Begin a new run, or give this one a larger budget"
             )
-        free = shutil.disk_usage(self._folder).free
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise LogError(
+                f"the folder {self._folder} of the log is gone, or its disk: {error.strerror}; recording stops. What "
+                "was written before is on that disk. Attach it again, or use another one, and begin a new run"
+            ) from error
         if free < limits.reserve_bytes:
             raise DiskBudget(
                 f"the disk of {self._folder} has {free >> 20} MiB left and {limits.reserve_bytes >> 20} MiB are "

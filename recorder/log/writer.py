@@ -256,7 +256,7 @@ class LogWriter:
         if self._writer is None:
             sink = Rotating(self.folder, self.layout, self._metadata, self._limits, self._key)
             self._writer = Background(sink, self._capacity, Tail(self.folder) if self._keeps_tail else None)
-            atexit.register(self.close)
+            atexit.register(self._close_at_exit)
         return self._writer
 
     def close(self) -> None:
@@ -267,6 +267,12 @@ class LogWriter:
         """
         self._close({})
 
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except LogError as error:  # which the program may have been told before; a traceback says no more
+            _LOG.error("%s", error)
+
     def _close(self, details: JsonObject) -> None:
         if self._closed:
             return
@@ -275,7 +281,7 @@ class LogWriter:
                 self.end({"end": "interrupted", **details})
         finally:
             self._closed = True
-            atexit.unregister(self.close)
+            atexit.unregister(self._close_at_exit)
             if self._writer is not None:
                 self._writer.close(_CLOSE_S)
 

@@ -7,6 +7,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -86,7 +87,8 @@ def _built_signed(reader: LogReader, run: Path, cache: Path | None) -> tuple[Fra
 
 def _built_anew(reader: LogReader) -> Segments:
     files = reader.files
-    with tempfile.TemporaryDirectory(prefix="rlenv-robot-table-") as folder:  # beside the log nothing can be written
+    # Beside the log nothing can be written; on a machine that can only be read, nowhere.
+    with suppress(OSError), tempfile.TemporaryDirectory(prefix="rlenv-robot-table-") as folder:
         built = load_or_build(files, reader.layout, Path(folder))
         if built is not None:
             return built.stored().mapped()

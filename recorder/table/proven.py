@@ -64,8 +64,8 @@ def own_folder(cache: Path | None) -> Path | None:
     Args:
         cache: a chosen folder for tables; None for this user's, by the XDG Base Directory Specification.
     """
-    folder = (cache_folder() if cache is None else cache) / "signed"
     try:
+        folder = (cache_folder() if cache is None else cache) / "signed"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat(follow_symlinks=False)
     except (OSError, RuntimeError):  # no home

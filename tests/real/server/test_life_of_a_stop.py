@@ -512,16 +512,16 @@ def _forget_the_latch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StopLatch, "resetting", resetting)
 
 
+PLANTS = [
+    _take_any_number, _ignore_the_number, _clear_later_stops, _clear_without_a_reason, _lose_the_file,
+    _forgive_an_unclean_end, _count_from_nothing, _count_only_first_stops, _end_as_if_nothing_was_stopped,
+    _hide_a_full_disk, _forget_the_latch,
+]  # fmt: skip
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "plant",
-    [
-        _take_any_number, _ignore_the_number, _clear_later_stops, _clear_without_a_reason, _lose_the_file,
-        _forgive_an_unclean_end, _count_from_nothing, _count_only_first_stops, _end_as_if_nothing_was_stopped,
-        _hide_a_full_disk, _forget_the_latch,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("plant", PLANTS)
 def test_the_machine_sees_a_planted_fault(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

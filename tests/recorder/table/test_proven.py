@@ -118,6 +118,16 @@ def test_a_folder_that_others_can_write_to_proves_nothing(run: Path, tmp_path: P
     assert proven.own_folder(None) is None
 
 
+def test_without_a_home_a_signed_run_is_read_and_nothing_is_proven(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert proven.own_folder(None) is None
+    assert np.array_equal(build(run).rows["reward"], LogReader(run).frames()["reward"])
+
+
 def test_the_oldest_tables_make_room(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proven, "BYTES", 1)
     build(run)
