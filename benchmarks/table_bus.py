@@ -2,10 +2,10 @@
 
     python benchmarks/table_bus.py LINK CALIBRATION
 
-A joint follows its goal at the servo's fastest rate: one that is there at once is a faulty encoder to the guard. Answers
-leave together when the wire's time and a turn-around of 0.14 ms for each servo are over, as a driver that waits
-for the whole group sees them. The process sleeps in between, and asks for a real-time priority above that of any loop,
-as servos answer however busy a machine is. So a loop beside it is measured, and not the simulation of an arm
+A joint follows its goal at the servo's fastest rate; to the guard, one that is there at once is a faulty encoder.
+Answers leave together when the wire's time and a turn-around of 0.14 ms for each servo are over, as a driver that
+waits for the whole group sees them. The process sleeps in between, and asks for a real-time priority above that of any
+loop, as servos answer however busy a machine is. So a loop beside it is measured, and not the simulation of an arm
 (`rlenv-robot robot twin so101 --bus`).
 """
 
