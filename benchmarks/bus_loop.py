@@ -77,14 +77,22 @@ def serve(pipe: Any, port: str, calibration: str, priority: int, cameras: int) -
 
 
 def sway(address: str, pipe: Any) -> None:
-    """A client that sways the arm at 50 Hz for ever, and begins anew when the arm was stopped."""
+    """A client that sways the arm at 50 Hz for ever, and begins anew when the arm was stopped.
+
+    It sends the number of its stops after each reset, and the error in place of a reset that failed.
+    """
     logging.disable(logging.CRITICAL)
     remote = RemoteCameras(RemoteRobot(address, step_timeout_s=0.3, connect_timeout_s=1.0), None)
     stops = 0
     while True:
-        with contextlib.suppress(RobotError):
+        try:
             begin = remote.reset({"clear_stop": "a benchmark"}).applied["joint_target"]
-            pipe.send(stops)
+        except RobotError as error:
+            pipe.send(str(error))
+            time.sleep(0.1)
+            continue
+        pipe.send(stops)
+        with contextlib.suppress(RobotError):
             for step in range(10**9):
                 wave = 0.2 * np.sin(step / 20)
                 remote.step({"joint_target": (begin + wave * np.float32([1, 0.5, 0.5, 0.5, 1, 0])).astype(np.float32)})
@@ -105,8 +113,11 @@ def measure(name: str, seconds: float, priority: int, cameras: int, bus: str) ->
         mine, its = CONTEXT.Pipe()
         client = started(sway, address, its)
         try:
-            if not mine.poll(60):
-                raise RuntimeError("the client did not get going; is the machine too busy?")
+            begun_s, said = time.monotonic(), "nothing"
+            while isinstance(said, str):
+                if time.monotonic() - begun_s > 60.0 or not mine.poll(60):
+                    raise RuntimeError(f"the client did not get going within a minute; its last error: {said}")
+                said = mine.recv()
             time.sleep(2.0)
             ours.send("about")
             before, used = ours.recv(), [cpu_s(pid) for pid in (server.pid, bus_pid)]
@@ -115,7 +126,8 @@ def measure(name: str, seconds: float, priority: int, cameras: int, bus: str) ->
             after, used_after = ours.recv(), [cpu_s(pid) for pid in (server.pid, bus_pid)]
             stops = -1
             while mine.poll():
-                stops = mine.recv()
+                said = mine.recv()
+                stops = stops if isinstance(said, str) else said
         finally:
             client.kill()
             ours.send("end")

@@ -2,10 +2,11 @@
 
     python benchmarks/table_bus.py LINK CALIBRATION
 
-A joint is where its goal is, at once. Answers leave together when the wire's time and a turn-around of 0.14 ms for each
-servo are over, as a driver that waits for the whole group sees them. The process sleeps in between, and asks for a
-real-time priority above that of any loop, as servos answer however busy a machine is. So a loop beside it is measured,
-and not the simulation of an arm (`rlenv-robot robot twin so101 --bus`).
+A joint follows its goal at the servo's fastest rate; to the guard, one that is there at once is a faulty encoder.
+Answers leave together when the wire's time and a turn-around of 0.14 ms for each servo are over, as a driver that
+waits for the whole group sees them. The process sleeps in between, and asks for a real-time priority above that of any
+loop, as servos answer however busy a machine is. So a loop beside it is measured, and not the simulation of an arm
+(`rlenv-robot robot twin so101 --bus`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from hal.drivers import feetech
 from hal.drivers.calibration import nominal_calibration, save_calibration
-from hal.drivers.sts3215 import STEPS
+from hal.drivers.sts3215 import STEPS, STS3215
 from sim.servo_bus.arm import so101_servos
 
 BYTE_S, TURNAROUND_S = 1e-5, 0.00014
@@ -36,9 +37,11 @@ class TableBus:
     def __init__(self) -> None:
         calibrated = so101_servos((STEPS // 2,) * 6)
         self._memory = {servo.servo_id: servo.memory for servo in calibrated}
+        self._moved_s = time.perf_counter()
 
     def answer(self, data: bytes) -> tuple[bytes, int]:
         """Return the bytes of the answers to requests, and how many servos answer."""
+        self._move()
         answers, count = [], 0
         for servo, instruction, params in feetech.scan(data, answers=False, final=True).packets:
             if instruction == feetech.SYNC_READ:
@@ -62,7 +65,18 @@ class TableBus:
     def _write(self, servo: int, address: int, values: bytes) -> None:
         memory = self._memory[servo]
         memory[address : address + len(values)] = values
-        memory[PRESENT] = memory[GOAL]
+
+    def _move(self) -> None:
+        """Bring each joint nearer to its goal for the time since the last call."""
+        now_s = time.perf_counter()
+        farthest = int((now_s - self._moved_s) * STS3215.max_rate)
+        if not farthest:
+            return
+        self._moved_s = now_s
+        for memory in self._memory.values():
+            goal, present = (int.from_bytes(memory[where], "little") for where in (GOAL, PRESENT))
+            present += max(-farthest, min(farthest, goal - present))
+            memory[PRESENT] = present.to_bytes(2, "little")
 
 
 def serve(link: Path) -> None:

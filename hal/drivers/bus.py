@@ -468,12 +468,15 @@ class ServoBus:
         """Find the answers to the present request among received bytes."""
         stamp_ns = self.port.now_ns()
         result = _SearchResult()
+        looks = {request: self.codec.scan(request, answers=True).packets for request in self._sent}
+        earlier = self._sent
+        while echo := next((request for request in self._sent if not looks[request] and data.startswith(request)), b""):
+            result.echoed, data = result.echoed + 1, data[len(echo) :]  # no servo answers with the id of all
         if data.startswith(self._sent[-1]):
-            result.echoed, data = 1, data[len(self._sent[-1]) :]
+            result.echoed, data, earlier = result.echoed + 1, data[len(self._sent[-1]) :], earlier[:-1]
         scan = self.codec.scan(data, answers=True, longest=count + 16, final=final)
         result.rejected, result.outside = scan.rejected, scan.outside
-        earlier = self._sent[: -1 if result.echoed else None]
-        echoes = [packet for request in earlier for packet in self.codec.scan(request, answers=True).packets]
+        echoes = [packet for request in earlier for packet in looks[request]]
         ambiguous: set[int] = set()
         for packet in scan.packets:
             servo, error, values = packet

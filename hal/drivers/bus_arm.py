@@ -53,8 +53,9 @@ class BusArm:
     The constructor stores settings only. The first `reset` opens the port, compares servos and calibration
     (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
     position, so that nothing moves. A lost answer is requested once more; a position that stays old carries its age. A
-    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop. A gripper that closes on an
-    object does not count as blocked: after a second its torque limit falls to ``grip_torque``, until a goal opens it.
+    joint that is blocked, hot or disabled by its servo's alarm stops the arm (`hal.drivers.health`) until a reset
+    clears the stop. A gripper that closes on an object does not count as blocked: after a second its torque limit
+    falls to ``grip_torque``, until a goal opens it.
 
     Every reset writes the torque limits and reads them back. Each control period reads torque, limit and mode of every
     servo (`hal.drivers.servo_settings`). A servo that holds other values, as after a brown-out, stops the arm. A servo
@@ -224,7 +225,7 @@ class BusArm:
 
         Raises:
             IllegalAction: the command breaks the spec; nothing moved.
-            RobotStopped: a stop is latched, or a joint is blocked or hot.
+            RobotStopped: a stop is latched, or a joint is blocked, hot or disabled by its servo's alarm.
             ConnectionLost: the port is lost.
             EpisodeError: before `reset`, or after `close`.
         """
@@ -474,9 +475,11 @@ class BusArm:
         self._settings.require(bus, group.newest)  # before any torque: a servo in another mode would turn
         torque, goal = self._table["torque_enable"], self._table["goal_position"]
         for servo, joint in zip(self._calibration.ids, self._calibration.joints.values(), strict=True):
-            if torque.pack(read_register(bus, servo, torque)) == ON:
+            measured = self._family.feedback(group.newest[servo].data)
+            disabled = measured.alarms & self._family.disabling_alarms  # until torque is written again
+            if torque.pack(read_register(bus, servo, torque)) == ON and not disabled:
                 continue  # it holds its goal already: another one would move it
-            position = self._family.feedback(group.newest[servo].data).position
+            position = measured.position
             self._turns[servo] = whole_turns(joint, position, self._family)  # it may have started anew
             bus.write(servo, goal.address, goal.pack(position))
             bus.write(servo, torque.address, ON)

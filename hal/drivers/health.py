@@ -70,6 +70,7 @@ class HealthWatch:
         """Forget everything except the grips, after a person has checked the arm."""
         self.verdict: str | None = None
         self._pushing: dict[str, float] = {}  # joint -> since when
+        self._alarmed: set[str] = set()  # joints that an alarm disables, by the newest look
         self._warming: dict[str, tuple[float, float]] = {}  # joint -> when, and how warm it was then
         self._losses: dict[str, tuple[float, float]] = {}  # joint -> when, and mean heat of its winding up to then, W
 
@@ -97,7 +98,11 @@ class HealthWatch:
                 names = ", ".join(self._family.alarm_names(measured.alarms))
                 faults.append(Fault("servo_alarm", joint, f"{joint}: the servo's alarm is on: {names}"))
             direction = (closing or {}).get(joint, -1) if joint in self._settings.gripping else 0
-            reason = self._stall(now_s, joint, measured, limits[joint], direction) or self._heat(now_s, joint, measured)
+            reason = (
+                self._stall(now_s, joint, measured, limits[joint], direction)
+                or self._heat(now_s, joint, measured)
+                or self._disabled(joint, measured)
+            )
             self.verdict = self.verdict or reason
         if self.verdict is not None:
             faults.append(Fault("servo", self.verdict.partition(" ")[0], self.verdict))
@@ -129,6 +134,18 @@ class HealthWatch:
             f"{joint} is blocked: it has pushed with {abs(measured.load):.0%} duty and {abs(measured.current):.2f} A "
             f"for {now_s - since_s:.1f} s without moving; look what is in its way"
         )
+
+    def _disabled(self, joint: str, measured: Feedback) -> str | None:
+        """Judge alarms, by two looks one after the other; a joint that grips may be overloaded by what it holds."""
+        alarms = 0 if joint in self._settings.gripping else measured.alarms & self._family.disabling_alarms
+        if not alarms:
+            self._alarmed.discard(joint)
+            return None
+        if joint not in self._alarmed:
+            self._alarmed.add(joint)
+            return None
+        names = ", ".join(self._family.alarm_names(alarms))
+        return f"{joint} has taken its torque away or lowered it: its alarm is on ({names}); look what loads it"
 
     def _heat(self, now_s: float, joint: str, measured: Feedback) -> str | None:
         limit, warm_s = self._settings.max_temperature, self._settings.warm_s

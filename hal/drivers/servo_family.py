@@ -51,6 +51,7 @@ class ServoFamily(ABC):
         counts_turns: whether positions and goals continue beyond the end of a turn.
         full_duty: content of ``torque_limit`` for the full duty cycle.
         braking: the register, and its content, that makes the motor brake the shaft without driving it.
+        disabling_alarms: alarm bits at which a servo takes its torque away, or lowers it, and no setting shows that.
     """
 
     name: str
@@ -65,6 +66,7 @@ class ServoFamily(ABC):
     counts_turns: bool = False
     full_duty: int
     braking: tuple[str, int]
+    disabling_alarms: int = 0
 
     def registers(self, data: bytes, address: int) -> dict[str, int]:
         """Return the contents of all registers that lie entirely within a block of memory, by name.

@@ -145,6 +145,7 @@ class FeetechSts(ServoFamily):
     same_on_all: Mapping[str, int] = {"mode": 0, "acceleration": 254, "goal_speed": 0, "lock": 1}
     full_duty = 1000
     braking = ("torque_enable", 2)
+    disabling_alarms = 0b101110
 
     def feedback(self, state: bytes) -> Feedback:
         """Return the measurements in the bytes of `state`."""

@@ -32,6 +32,8 @@ SMALL_FOR_A_REASON: dict[str, str] = {
 
 
 TESTS_WITHOUT_A_MODULE: dict[str, str] = {
+    "tests/hal/drivers/test_foreign_servos.py": "the driver on servos of another author",
+    "tests/hal/test_foreign_bus.py": "the emulator of those servos, which is a part of the tests",
     "tests/hal/reset/test_giving_up.py": "every confirmation, and homing that asks it, when nobody wants the answer",
     "tests/hal/reset/test_late_answers.py": "every confirmation, a stranger's too, that answers after the deadline",
     "tests/hal/robots/test_so101_official.py": "the maker's own numbers, apart from tests of our functions",

@@ -508,7 +508,7 @@ def test_an_alarm_is_a_fault_that_names_the_joint(virtual_arm: Make) -> None:
     world = virtual_arm()
     robot = world.driver()
     target = robot.reset({}).applied["joint_target"]
-    world.arm.servos[3]._alarms = 1 << 5
+    world.arm.servos[3].set("min_voltage", 80)
     state = robot.step({"joint_target": target})
     assert [(fault.code, fault.subject) for fault in state.faults] == [("servo_alarm", "wrist_flex")]
     np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.01)
