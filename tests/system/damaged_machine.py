@@ -64,7 +64,7 @@ class Serving:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the other side learns."""
+        """Return what the other side learns."""
         return self.page.status()
 
     def kill(self) -> None:

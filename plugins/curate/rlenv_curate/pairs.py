@@ -19,7 +19,7 @@ from rlenv_robot.tables import Options, TrajectoryTable
 __all__ = ["draw_pairs"]
 
 _LEAST = 1e-3
-"""What is added to each controversy, so that a pair without any comes too."""
+"""Smallest weight: it is added to each controversy, so that a pair without any comes too."""
 
 
 def draw_pairs(
