@@ -392,13 +392,16 @@ class BusArm:
             self._disconnect()
 
     def about(self) -> JsonDict:
-        """Return the servos' firmware, voltage and temperature, and the counts of the bus."""
+        """Return the servos' firmware, newest voltage, temperature, duty and current, and the counts of the bus."""
         if self._bus is None:
             return {}
-        servos = {
+        servos: dict[str, JsonDict] = {
             name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
             for name, facts in self._facts.items()
         }
+        for name, newest in list(self._measured.items()):
+            servos[name] |= {"volts": newest.voltage, "temperature": newest.temperature,
+                             "duty": newest.load, "current": newest.current}  # fmt: skip
         gains = list(self._gains.values())
         same = all(table == gains[0] for table in gains)
         return {

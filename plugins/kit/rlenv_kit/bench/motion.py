@@ -1,0 +1,125 @@
+"""Move an arm to and fro about a pose, and judge from its readings when and where it came to rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hal.robot import RobotSpec, RobotState
+
+__all__ = ["COMMAND", "REST_DEG", "SENSOR", "Rest", "Sample", "Swing", "check_arm", "rest_after"]
+
+COMMAND, SENSOR = "joint_target", "joint_position"
+
+REST_DEG = 0.5
+"""Farthest way of a joint that rests, degrees: six steps of an encoder of 4096."""
+
+
+class Swing:
+    """Targets that swing joints about the pose where the arm is, as a sine that begins at rest.
+
+    Args:
+        spec: the robot's description, with the command ``joint_target`` in rad.
+        state: where the arm is.
+        joints: numbers of the joints that swing; by default the first one, which on most arms is the pan.
+        amplitude_rad: to either side.
+        period_s: of the sine.
+
+    Raises:
+        ValueError: the robot has no such command.
+    """
+
+    def __init__(
+        self,
+        spec: RobotSpec,
+        state: RobotState,
+        joints: Sequence[int] = (0,),
+        amplitude_rad: float = 0.3,
+        period_s: float = 2.0,
+    ) -> None:
+        check_arm(spec)
+        self._low, self._high = (np.asarray(bound, float) for bound in spec.commands[COMMAND].bounds)
+        self._centre = np.asarray(state.applied[COMMAND], float)
+        self._way = np.zeros(self._centre.shape)
+        self._way[list(joints)] = amplitude_rad
+        self._period_s, self._step_s = period_s, 1.0 / spec.rate_hz
+
+    def commands(self, seconds: float = math.inf) -> Iterator[dict[str, np.ndarray]]:
+        """Yield a command for each control period."""
+        number = 0
+        while number * self._step_s < seconds:
+            number += 1
+            share = math.sin(2 * math.pi * number * self._step_s / self._period_s)
+            share *= min(number * self._step_s / self._period_s, 1.0)  # speed begins at zero
+            target = np.clip(self._centre + share * self._way, self._low, self._high)
+            yield {COMMAND: target.astype(np.float32)}
+
+
+def check_arm(spec: RobotSpec) -> None:
+    """Refuse a robot that is no arm.
+
+    Raises:
+        ValueError: it lacks the command ``joint_target``, or the sensor ``joint_position``.
+    """
+    if COMMAND not in spec.commands.names or SENSOR not in spec.sensors.names:
+        raise ValueError(f"robot {spec.name!r} has no command {COMMAND!r} with the sensor {SENSOR!r}: it is no arm")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A message of telemetry.
+
+    Attributes:
+        at_s: when the server sent it, monotonic seconds.
+        state: of the robot's lifecycle.
+        why: the reason for the state.
+        degrees: joint positions, degrees; None before the first reading.
+        height_m: height of the gripper, m; None where it is not measured.
+    """
+
+    at_s: float
+    state: str
+    why: str
+    degrees: np.ndarray | None
+    height_m: float | None = None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """How an arm came to rest.
+
+    Attributes:
+        seconds: from the cause to the first message from which on no joint was farther than `REST_DEG` from its end.
+        travel_deg: farthest way of a joint from its position at the cause, degrees.
+        sunk_m: how far the gripper is lower than at the cause, m; None where its height is not measured.
+    """
+
+    seconds: float
+    travel_deg: float
+    sunk_m: float | None
+
+
+def rest_after(samples: Sequence[Sample], cause_s: float) -> Rest:
+    """Judge how an arm came to rest after a cause.
+
+    Args:
+        samples: in the order of time, some before the cause, and some for as long as it takes to rest.
+        cause_s: time of the cause, monotonic seconds.
+
+    Raises:
+        ValueError: there are no readings on both sides of the cause.
+    """
+    before = [sample for sample in samples if sample.at_s <= cause_s and sample.degrees is not None]
+    after = [sample for sample in samples if sample.at_s > cause_s and sample.degrees is not None]
+    if not before or not after:
+        raise ValueError("there are no readings on both sides of the cause")
+    ways = np.array([sample.degrees for sample in after])
+    moving = np.flatnonzero(np.abs(ways - ways[-1]).max(axis=1) > REST_DEG)
+    first = 0 if not len(moving) else min(int(moving[-1]) + 1, len(after) - 1)
+    begin, end = before[-1], after[-1]
+    sunk = None if begin.height_m is None or end.height_m is None else begin.height_m - end.height_m
+    travel = float(np.abs(ways - begin.degrees).max())
+    return Rest(0.0 if not len(moving) else after[first].at_s - cause_s, travel, sunk)

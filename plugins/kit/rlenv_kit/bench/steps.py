@@ -1,0 +1,473 @@
+"""The steps of a bench: what the owner does, what must stand clear, what is measured, and against which limit."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from hal.drivers.arm_table import ArmTable
+from hal.drivers.bus import ServoBus
+from hal.drivers.bus_arm import BusArm
+from hal.drivers.health import HealthSettings
+from hal.drivers.simulated_port import open_port
+from hal.field import JsonDict
+from hal.robot import RobotState
+from real.control.driver import END_S
+from rlenv_kit.bench.motion import COMMAND, REST_DEG, Sample
+from rlenv_kit.bench.owner import Owner
+from rlenv_kit.bench.report import Figure, StepResult
+from rlenv_kit.bench.rig import BenchError, Rig
+from rlenv_robot.config.profile import Profile
+
+__all__ = ["STEPS", "Bench", "NotDone", "Step"]
+
+_OURS = "this protocol"
+_SAFETY, _LAB, _SERVOS = "docs/safety.md", "docs/lab-safety.md", "docs/servos.md"
+_HAND_MM_PER_S = 2000.0
+"""Speed of a hand that reaches, mm/s. Source: ISO 13855:2010, 6.2.3, the constant K for distances up to 500 mm."""
+
+_HOT_C = float(HealthSettings().max_temperature)
+"""Temperature at which the driver stops an arm, degrees Celsius."""
+
+_GRIP = float(signature(BusArm).parameters["grip_torque"].default)
+
+_REASON = "a trial of the bench"
+_REACT_S = 10.0
+_BY_HAND_S = 120.0
+"""Longest wait for an act of the owner, seconds."""
+
+
+class NotDone(Exception):
+    """A step can't be done on this arm; the message says why."""
+
+
+@dataclass
+class Bench:
+    """What the steps share.
+
+    Attributes:
+        rig: the arm, its server and its clients.
+        owner: whoever stands at the arm.
+        profile: the owner's profile.
+        arm: the table of joints; None for a robot that has none.
+        minutes: length of the drift.
+        hold_s: length of a squeeze, seconds.
+        heat_minutes: length of the duty cycle.
+    """
+
+    rig: Rig
+    owner: Owner
+    profile: Profile
+    arm: ArmTable | None
+    minutes: float = 60.0
+    hold_s: float = 30.0
+    heat_minutes: float = 10.0
+
+    @property
+    def on_bus(self) -> ArmTable:
+        """The table of joints of servos on a bus.
+
+        Raises:
+            NotDone: this arm has none.
+        """
+        if self.arm is None or self.profile.robot.where != "driver":
+            raise NotDone("this arm is not driven as servos on a bus, whose supply and registers the step needs")
+        return self.arm
+
+    def home(self, why: str = "the owner has confirmed that its way home is clear") -> RobotState:
+        """Bring the arm home, and return the reading."""
+        self.rig.start()
+        return self.rig.reset(why)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the joints."""
+        elements = self.rig.mover.spec.commands[COMMAND].elements
+        return tuple(elements) or tuple(str(n) for n in range(self.rig.mover.spec.commands[COMMAND].size))
+
+    def servos(self) -> dict[str, JsonDict]:
+        """Return the newest report on each servo.
+
+        Raises:
+            NotDone: the driver reports none.
+        """
+        servos: dict[str, JsonDict] = self.rig.about().get("servos", {})
+        if not servos or "duty" not in next(iter(servos.values())):
+            raise NotDone("the driver reports no duty and temperature of its servos")
+        return servos
+
+
+Run = Callable[[Bench], StepResult]
+Measured = tuple[list[Figure], list[str]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the bench.
+
+    Attributes:
+        title: what it tries.
+        you: what the owner does.
+        clear: what must stand clear, and where hands are.
+        measure: carries it out; returns its figures and notes, and perhaps a series.
+    """
+
+    title: str
+    you: tuple[str, ...]
+    clear: str
+    measure: Callable[[Bench], tuple[Any, ...]]
+
+    def run(self, name: str, bench: Bench) -> StepResult:
+        """Carry out the step, and return its result, whatever fails."""
+        try:
+            figures, notes, *series = self.measure(bench)
+        except NotDone as reason:
+            return StepResult(name, self.title, done=False, reason=str(reason))
+        except Exception as error:  # what fails on a bench is a finding, and the other steps are still of use
+            return StepResult(name, self.title, done=True, reason=f"{type(error).__name__}: {error}".split("\n")[0])
+        return StepResult(name, self.title, True, "", tuple(figures), tuple(notes), series[0] if series else None)
+
+
+# -- Stops -----------------------------------------------------------------------------------------------------------
+
+
+def _rest_figures(rig: Rig, cause_s: float) -> list[Figure]:
+    rest = rig.rest(cause_s)
+    figures = [
+        Figure("time to rest", rest.seconds * 1e3, "ms", "at most", 500.0, f"{_OURS}; resolution one control period"),
+        Figure("travel", rest.travel_deg, "deg", "at most", 10.0, f"{_SERVOS}: goals over 10° ahead are brought nearer"),
+        Figure("way of a hand until rest", rest.seconds * _HAND_MM_PER_S, "mm", source="ISO 13855:2010, 6.2.3: 2 m/s"),
+    ]  # fmt: skip
+    if rest.sunk_m is not None:
+        figures.append(Figure("gripper lower by", rest.sunk_m * 1e3, "mm"))
+    return figures
+
+
+def _stop(bench: Bench) -> Measured:
+    state, rig = bench.home(), bench.rig
+    period_ms = rig.mover.spec.period_s * 1e3
+    with rig.moving(state) as ended:
+        cause_s = time.monotonic()
+        rig.button.stop(_REASON)
+        confirmed_ms = (time.monotonic() - cause_s) * 1e3
+        figures = _rest_figures(rig, cause_s)
+    refused = bool(ended) and _REASON in ended[0]
+    return [
+        Figure("confirmed after", confirmed_ms, "ms", "at most", 2 * period_ms, f"{_OURS}: two control periods"),
+        *figures,
+        Figure("further commands refused", refused, "", "equal", True, f"{_SAFETY}: every further command is refused"),
+    ], []  # fmt: skip
+
+
+def _client(bench: Bench) -> Measured:
+    bench.home()
+    rig, watchdog_ms = bench.rig, bench.profile.serve.watchdog_s * 1e3
+    with rig.stranger(60.0) as client:
+        cause_s = time.monotonic()
+        client.end(signal.SIGKILL)
+        held_s = rig.until("holding", _REACT_S, cause_s).at_s
+        figures = _rest_figures(rig, cause_s)
+    source = f"{_LAB}: within 0.25 s (the watchdog and 50 ms), read to 10 ms"
+    return [
+        Figure("holding after", (held_s - cause_s) * 1e3, "ms", "at most", watchdog_ms + 60.0, source),
+        *figures,
+    ], []
+
+
+def _latch(bench: Bench) -> Measured:
+    bench.home()
+    rig = bench.rig
+    rig.button.stop(_REASON)
+    time.sleep(0.5)
+    before = rig.pose()
+    rig.end_server(signal.SIGKILL)
+    time.sleep(1.0)
+    rig.start()
+    after = rig.pose()
+    return [
+        Figure("state after the restart", after.state, "", "equal", "stopped", f"{_SAFETY}: the next one begins stopped"),
+        Figure("the reason is kept", _REASON in after.why, "", "equal", True, f"{_SAFETY}: the life of a stop"),
+        _moved(before.degrees, after.degrees, f"{_LAB}: the arm stays where it is"),
+    ], []  # fmt: skip
+
+
+def _end(bench: Bench) -> Measured:
+    bench.home()
+    rig = bench.rig
+    rig.button.stop(_REASON)
+    time.sleep(0.5)
+    before = rig.pose()
+    code, seconds = rig.end_server(signal.SIGINT)
+    time.sleep(2.0)
+    rig.start()
+    after = rig.pose()
+    return [
+        Figure("exit code", float(code), "", "equal", 0.0, f"{_SAFETY}: SIGTERM, Ctrl-C of a stopped robot"),
+        _ended(bench, seconds),
+        _moved(before.degrees, after.degrees, f"{_SERVOS}: holds, with torque"),
+    ], []  # fmt: skip
+
+
+def _ended(bench: Bench, seconds: float) -> Figure:
+    bound = bench.profile.serve.lower_s + END_S + 1.0
+    return Figure("ended after", seconds, "s", "at most", bound, f"serve.lower_s, {END_S:g} s, and 1 s for the sockets")
+
+
+def _moved(before: Any, after: Any, source: str) -> Figure:
+    way = float(np.abs(np.subtract(after, before)).max())
+    return Figure("moved meanwhile", way, "deg", "at most", REST_DEG, source)
+
+
+# -- Supply ----------------------------------------------------------------------------------------------------------
+
+
+def _stopped_after(rig: Rig, stopped: Sample, acted_s: float | None, own_ms: float, source: str) -> list[Figure]:
+    """Return the time from an act to the stop: the driver's own time and two periods; nothing for a person's act."""
+    if acted_s is None:
+        return []
+    bound = own_ms + 2e3 * rig.mover.spec.period_s
+    return [Figure("stopped after", max(stopped.at_s - acted_s, 0.0) * 1e3, "ms", "at most", bound, source)]
+
+
+def _power(bench: Bench) -> Measured:
+    arm, rig, owner = bench.on_bus, bench.rig, bench.owner
+    bench.home()
+    volts = max(float(servo["volts"]) for servo in bench.servos().values())
+    before, cause_s = rig.pose(), time.monotonic()
+    silent = [f"hang {servo}" for servo in arm.ids]
+    text = "Pull the plug of the servos' supply, the arm supported. No key is needed."
+    acted_s = owner.act(text, "volts 0", *silent)
+    stopped = rig.until("stopped", _BY_HAND_S, cause_s)
+    time.sleep(1.5)
+    owner.confirm("Put the plug in again.", f"volts {volts}", "brown-out", *(f"wake {servo}" for servo in arm.ids))
+    time.sleep(1.0)
+    rig.end_server(signal.SIGTERM)
+    torque = _registers(bench, "torque_enable")
+    rig.start()
+    fallen = rig.pose()
+    figures = [
+        *_stopped_after(rig, stopped, acted_s, 100.0, f"{_SERVOS}: old for 100 ms stops"),
+        Figure("stopped by itself, with a reason", bool(stopped.why), "", "equal", True, f"{_SERVOS}: it stops"),
+        Figure("servos with torque after the supply is back", float(sum(torque.values())), "", "equal", 0.0,
+               f"{_LAB}: torque stays off until somebody asks for a reset"),
+        Figure("fallen joints, farthest", float(np.abs(np.subtract(fallen.degrees, before.degrees)).max()), "deg"),
+    ]  # fmt: skip
+    if before.height_m is not None and fallen.height_m is not None:
+        figures.append(Figure("gripper fallen by", (before.height_m - fallen.height_m) * 1e3, "mm"))
+    return figures, [f"stopped: {stopped.why}"]
+
+
+def _brown_out(bench: Bench) -> Measured:
+    arm, rig, owner = bench.on_bus, bench.rig, bench.owner
+    bench.home()
+    last, cause_s = arm.joints[-1], time.monotonic()
+    text = f"Unplug the cable of servo {last.id} ({last.name}), the last of the chain, for a second; plug it in again."
+    acted_s = owner.act(text, f"brown-out {last.id}")
+    stopped = rig.until("stopped", _BY_HAND_S, cause_s)
+    owner.confirm("See that the cable is in again.")
+    bench.home("the owner has plugged the servo in again")
+    limits, after = (
+        rig.about()["torque_limits"],
+        _stopped_after(rig, stopped, acted_s, 0.0, f"{_SERVOS}: within a period"),
+    )
+    rig.button.stop(_REASON)
+    rig.end_server(signal.SIGKILL)
+    held = _registers(bench, "torque_limit") if "torque_limit" in arm.family.table else {}
+    wrong = [
+        joint.name for joint in arm.joints
+        if joint.id in held and held[joint.id] not in (full := round(limits[joint.name] * 1000), full - 1)
+    ]  # fmt: skip
+    figures = [
+        *after,
+        Figure("stopped by the joint's name", last.name in stopped.why, "", "equal", True,
+               f"{_SERVOS}: stops within a period, with the servo"),
+        Figure("servos whose limit was read", float(len(held)), "", "equal", float(len(arm.joints)), _OURS),
+        Figure("servos with another limit than set, after the reset", float(len(wrong)), "", "equal", 0.0,
+               f"{_SERVOS}: every reset writes the torque limits"),
+    ]  # fmt: skip
+    return figures, [f"stopped: {stopped.why}", *(f"other limits: {', '.join(wrong)}" for _ in wrong[:1])]
+
+
+def _registers(bench: Bench, name: str) -> dict[int, int]:
+    """Read a register of all servos from the bus itself, while no server has it; servo id -> content."""
+    arm, options = bench.on_bus, bench.profile.robot.options
+    register = arm.family.table[name]
+    with closing(
+        ServoBus(open_port(str(options["port"]), int(options.get("baud", arm.baud))), arm.family.codec)
+    ) as bus:
+        replies = bus.sync_read(register.address, register.size, arm.ids)
+    return {servo: register.unpack(reply.data) for servo, reply in replies.items()}
+
+
+# -- Force, height, heat, drift --------------------------------------------------------------------------------------
+
+
+def _squeeze(bench: Bench) -> tuple[Any, ...]:
+    arm, rig, owner = bench.on_bus, bench.rig, bench.owner
+    grips = [index for index, joint in enumerate(arm.joints) if joint.grips]
+    if not grips:
+        raise NotDone("no joint of this arm grips")
+    joint = arm.joints[grips[0]]
+    limit = float(bench.profile.robot.options.get("grip_torque", _GRIP))
+    state, low, high = bench.home(), joint.low, joint.high
+    target = np.asarray(state.applied[COMMAND], float)
+    target[grips[0]] = low + 0.6 * (high - low)
+    state = rig.go(state, target, 1.5)
+    owner.confirm("Hold a soft thing (foam, a sponge) between the open fingers; take your fingers out.", "thing 2.0")
+    began = bench.servos()[joint.name]["temperature"]
+    target[grips[0]] = low
+    gripped_s: float | None = None
+    duties, series = [], []
+    for number in range(round(bench.hold_s + 5)):
+        state = rig.go(state, target, 1.0)
+        servo = bench.servos()[joint.name]
+        series.append({"s": number + 1, "duty": round(abs(servo["duty"]), 3), "temperature": servo["temperature"]})
+        if gripped_s is None and abs(float(state.sensors["joint_velocity"][grips[0]])) < 0.05:
+            gripped_s = time.monotonic()
+        elif gripped_s is not None and time.monotonic() > gripped_s + 1.5:
+            duties.append(abs(float(servo["duty"])))
+    force = owner.number("If a scale is between the fingers: the force in newtons")
+    target[grips[0]] = low + 0.6 * (high - low)
+    rig.go(state, target, 1.5)
+    owner.confirm("Take the thing out.", "no-thing")
+    if not duties:
+        raise BenchError("the gripper did not come to rest on the thing")
+    over = sum(duty > limit + 0.02 for duty in duties) / len(duties)
+    end = bench.servos()[joint.name]["temperature"]
+    figures = [
+        Figure("time above the grip limit, after its first second", over * 100, "%", "equal", 0.0,
+               f"{_SERVOS}: after a second with grip_torque"),
+        Figure("largest duty then", max(duties), "", "at most", limit + 0.02, f"{_SERVOS}: grip_torque, {limit:g}"),
+        Figure("temperature of the servo", float(end), "°C", "at most", _HOT_C, f"{_SERVOS}: stops near 65 °C"),
+        Figure("warmer by", float(end - began), "°C"),
+        *([] if force is None else [Figure("force by the owner's scale", force, "N", source="the owner's reading")]),
+    ]  # fmt: skip
+    return figures, [], {"squeeze": series}
+
+
+def _let_down(bench: Bench) -> Measured:
+    state, rig = bench.home(), bench.rig
+    with rig.moving(state):
+        pass
+    before = rig.pose()
+    code, seconds = rig.end_server(signal.SIGINT)
+    ruler = bench.owner.number("By how many millimetres the gripper's tip came down, by your ruler")
+    rig.start()
+    after = rig.pose()
+    figures = [
+        Figure("exit code", float(code), "", "equal", 0.0, f"{_SERVOS}: is let down; no hang is reported"),
+        _ended(bench, seconds),
+        Figure("joints sank by at most", float(np.abs(np.subtract(after.degrees, before.degrees)).max()), "deg"),
+    ]  # fmt: skip
+    if before.height_m is not None and after.height_m is not None:
+        figures.append(Figure("gripper sank by", (before.height_m - after.height_m) * 1e3, "mm"))
+    if ruler is not None:
+        figures.append(Figure("drop by the owner's ruler", ruler, "mm", source="the owner's reading"))
+    return figures, []
+
+
+def _heat(bench: Bench) -> tuple[Any, ...]:
+    state, rig = bench.home(), bench.rig
+    began = {name: servo["temperature"] for name, servo in bench.servos().items()}
+    moving = tuple(range(min(3, len(began))))
+    end_s = time.monotonic() + bench.heat_minutes * 60
+    series: list[JsonDict] = []
+    with rig.moving(state, moving) as ended:
+        while time.monotonic() < end_s and not ended:
+            time.sleep(min(30.0, max(end_s - time.monotonic(), 0.1)))
+            now = {name: servo["temperature"] for name, servo in bench.servos().items()}
+            series.append({"s": round(bench.heat_minutes * 60 - (end_s - time.monotonic())), **now})
+    if ended:
+        raise BenchError(ended[0])
+    hottest = max(series[-1].items(), key=lambda item: -1 if item[0] == "s" else item[1])
+    return [
+        Figure("hottest servo at the end", float(hottest[1]), "°C", "at most", _HOT_C, f"{_SERVOS}: stops near 65 °C"),
+        Figure("which", hottest[0]),
+        Figure("warmer by", float(hottest[1] - began[hottest[0]]), "°C"),
+        Figure("duty cycle", bench.heat_minutes, "min"),
+    ], [f"{len(moving)} joints swing by 0.3 rad in 2 s"], {"temperatures": series}  # fmt: skip
+
+
+def _drift(bench: Bench) -> tuple[Any, ...]:
+    state, rig = bench.home(), bench.rig
+    ruler = bench.owner.number("Mark the gripper's tip on a paper now. Distance of the mark from the tip, mm (0)")
+    pose = np.asarray(state.applied[COMMAND], float)
+    end_s, first, visits = time.monotonic() + bench.minutes * 60, None, []
+    pause_s = min(30.0, bench.minutes * 20)
+    while first is None or time.monotonic() < end_s:
+        state = rig.go(rig.reset("the next visit", start="present"), pose, 1.5)
+        for _ in range(round(rig.mover.spec.rate_hz)):
+            state = rig.mover.step({COMMAND: pose.astype(np.float32)})
+        here = np.degrees(np.asarray(state.sensors["joint_position"], float))
+        first = here if first is None else first
+        visits.append([round(float(way), 3) for way in here - first])
+        with rig.moving(state, tuple(range(min(3, len(pose)))), settle_s=max(pause_s - 4.0, 1.0)) as ended:
+            pass
+        if ended:
+            raise BenchError(ended[0])
+    if ruler is not None:
+        ruler = bench.owner.number("Distance of the tip from its mark now, mm")
+    ways = np.abs(np.array(visits))
+    figures = [
+        Figure("farthest from the first visit", float(ways.max()), "deg", "at most", REST_DEG, f"{_OURS}: 6 encoder steps"),
+        Figure("joint", bench.names()[int(ways.max(axis=0).argmax())]),
+        Figure("visits", float(len(visits)), "", "at least", 2.0, _OURS),
+        Figure("duration", bench.minutes, "min"),
+        *([] if ruler is None else [Figure("tip from its mark", ruler, "mm", source="the owner's reading")]),
+    ]  # fmt: skip
+    notes = ["encoders see neither backlash nor a part that slips behind them: mark the tip"]
+    return figures, notes, {"degrees from the first visit": visits}
+
+
+def _timing(bench: Bench) -> Measured:
+    state, rig = bench.home(), bench.rig
+    before = rig.button.status()["cadence"]
+    with rig.moving(state, settle_s=min(20.0, bench.minutes * 60)) as ended:
+        after = rig.button.status()
+    if ended:
+        raise BenchError(ended[0])
+    cadence: Mapping[str, Any] = after["cadence"]
+    periods = cadence["periods"] - before["periods"]
+    late = cadence["overruns"] - before["overruns"]
+    return [
+        Figure("late periods (over 1.5 nominal)", 100 * late / max(periods, 1), "%", "at most", 0.5, _OURS),
+        Figure("longest period since the start", cadence["longest_ms"], "ms", "at most",
+               bench.profile.serve.watchdog_s * 1e3, f"{_SAFETY}: the watchdog"),
+        Figure("periods", float(periods)),
+        Figure("nominal period", cadence["period_ms"], "ms"),
+        Figure("real-time scheduling", str(after.get("real_time"))),
+    ], []  # fmt: skip
+
+
+_CLEAR = "its way home and 30 cm around it; one hand at the supply's switch, no hand in reach"
+
+STEPS: dict[str, Step] = {
+    "timing": Step("control periods kept while it moves", ("look that it moves freely",), _CLEAR, _timing),
+    "stop": Step("a stop on the wire while it moves", ("nothing",), _CLEAR, _stop),
+    "client": Step("the client that moves it is killed", ("nothing",), _CLEAR, _client),
+    "latch": Step("a stop outlives a killed server", ("nothing; the arm holds without a server",), _CLEAR, _latch),
+    "end": Step("Ctrl-C of the server of a stopped arm", ("nothing; the arm holds without a server",), _CLEAR, _end),
+    "brown-out": Step(
+        "one servo loses its supply", ("unplug and replug the last servo of the chain when asked",),
+        f"{_CLEAR}; what that servo carries falls", _brown_out,
+    ),
+    "power": Step(
+        "the servos' supply is pulled", ("support the arm, or lay foam under it", "pull the supply's plug when asked"),
+        "everything below the arm: IT FALLS", _power,
+    ),
+    "squeeze": Step(
+        "the gripper holds a soft thing", ("put foam or a sponge between the fingers when asked",),
+        "fingers out of the gripper; no glass, no hand in its place", _squeeze,
+    ),
+    "heat": Step("temperatures in a duty cycle", ("stay with it: nobody else stops it",), _CLEAR, _heat),
+    "drift": Step("the same pose again and again", ("mark the tip on paper if you can",), _CLEAR, _drift),
+    "drop": Step("Ctrl-C of the server, nobody stopped it: it is let down", ("hold a ruler beside the tip if you can",),
+                 "everything below the arm: it sinks", _let_down),
+}  # fmt: skip
+"""Name -> step, in the order in which a bench does them."""
