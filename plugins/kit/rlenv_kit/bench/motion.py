@@ -94,12 +94,14 @@ class Rest:
     Attributes:
         seconds: from the cause to the first message from which on no joint was farther than `REST_DEG` from its end.
         travel_deg: farthest way of a joint from its position at the cause, degrees.
-        sunk_m: how far the gripper is lower than at the cause, m; None where its height is not measured.
+        before: the last message before the cause.
+        after: the last message.
     """
 
     seconds: float
     travel_deg: float
-    sunk_m: float | None
+    before: Sample
+    after: Sample
 
 
 def rest_after(samples: Sequence[Sample], cause_s: float) -> Rest:
@@ -119,7 +121,5 @@ def rest_after(samples: Sequence[Sample], cause_s: float) -> Rest:
     ways = np.array([sample.degrees for sample in after])
     moving = np.flatnonzero(np.abs(ways - ways[-1]).max(axis=1) > REST_DEG)
     first = 0 if not len(moving) else min(int(moving[-1]) + 1, len(after) - 1)
-    begin, end = before[-1], after[-1]
-    sunk = None if begin.height_m is None or end.height_m is None else begin.height_m - end.height_m
-    travel = float(np.abs(ways - begin.degrees).max())
-    return Rest(0.0 if not len(moving) else after[first].at_s - cause_s, travel, sunk)
+    travel = float(np.abs(ways - before[-1].degrees).max())
+    return Rest(0.0 if not len(moving) else after[first].at_s - cause_s, travel, before[-1], after[-1])

@@ -206,7 +206,7 @@ HEAD = ("step", "measured", "value", "limit", "source", "verdict")
 
 def report_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a report's figures as rows of text, with the columns of `HEAD`; a step without figures has one row."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for step in report["steps"]:
         for figure in step["figures"]:
             passed = {True: "passed", False: "FAILED", None: ""}[figure["passed"]]

@@ -38,6 +38,9 @@ _HOT_C = float(HealthSettings().max_temperature)
 
 _GRIP = float(signature(BusArm).parameters["grip_torque"].default)
 
+_CLOSING_S = 3.0
+"""Time for closing on a thing, and for the first second of its grip."""
+
 _REASON = "a trial of the bench"
 _REACT_S = 10.0
 _BY_HAND_S = 120.0
@@ -141,12 +144,10 @@ def _rest_figures(rig: Rig, cause_s: float) -> list[Figure]:
     rest = rig.rest(cause_s)
     figures = [
         Figure("time to rest", rest.seconds * 1e3, "ms", "at most", 500.0, f"{_OURS}; resolution one control period"),
-        Figure("travel", rest.travel_deg, "deg", "at most", 10.0, f"{_SERVOS}: goals over 10° ahead are brought nearer"),
+        Figure("travel", rest.travel_deg, "deg", "at most", 10.0, f"{_SERVOS}: goals over 10° ahead come nearer"),
         Figure("way of a hand until rest", rest.seconds * _HAND_MM_PER_S, "mm", source="ISO 13855:2010, 6.2.3: 2 m/s"),
     ]  # fmt: skip
-    if rest.sunk_m is not None:
-        figures.append(Figure("gripper lower by", rest.sunk_m * 1e3, "mm"))
-    return figures
+    return figures + _lower("gripper lower by", rest.before, rest.after)
 
 
 def _stop(bench: Bench) -> Measured:
@@ -191,9 +192,9 @@ def _latch(bench: Bench) -> Measured:
     rig.start()
     after = rig.pose()
     return [
-        Figure("state after the restart", after.state, "", "equal", "stopped", f"{_SAFETY}: the next one begins stopped"),
+        Figure("state after the restart", after.state, "", "equal", "stopped", f"{_SAFETY}: the next begins stopped"),
         Figure("the reason is kept", _REASON in after.why, "", "equal", True, f"{_SAFETY}: the life of a stop"),
-        _moved(before.degrees, after.degrees, f"{_LAB}: the arm stays where it is"),
+        _moved(before, after, f"{_LAB}: the arm stays where it is"),
     ], []  # fmt: skip
 
 
@@ -210,7 +211,7 @@ def _end(bench: Bench) -> Measured:
     return [
         Figure("exit code", float(code), "", "equal", 0.0, f"{_SAFETY}: SIGTERM, Ctrl-C of a stopped robot"),
         _ended(bench, seconds),
-        _moved(before.degrees, after.degrees, f"{_SERVOS}: holds, with torque"),
+        _moved(before, after, f"{_SERVOS}: holds, with torque"),
     ], []  # fmt: skip
 
 
@@ -219,9 +220,26 @@ def _ended(bench: Bench, seconds: float) -> Figure:
     return Figure("ended after", seconds, "s", "at most", bound, f"serve.lower_s, {END_S:g} s, and 1 s for the sockets")
 
 
-def _moved(before: Any, after: Any, source: str) -> Figure:
-    way = float(np.abs(np.subtract(after, before)).max())
-    return Figure("moved meanwhile", way, "deg", "at most", REST_DEG, source)
+def _way_deg(before: Sample, after: Sample) -> float:
+    """Return the farthest way of a joint between two messages, degrees.
+
+    Raises:
+        BenchError: one has no joint positions.
+    """
+    if before.degrees is None or after.degrees is None:
+        raise BenchError("the server reported no joint positions")
+    return float(np.abs(after.degrees - before.degrees).max())
+
+
+def _lower(name: str, before: Sample, after: Sample) -> list[Figure]:
+    """Return how far the gripper came down between two messages; nothing where its height is not measured."""
+    if before.height_m is None or after.height_m is None:
+        return []
+    return [Figure(name, (before.height_m - after.height_m) * 1e3, "mm")]
+
+
+def _moved(before: Sample, after: Sample, source: str) -> Figure:
+    return Figure("moved meanwhile", _way_deg(before, after), "deg", "at most", REST_DEG, source)
 
 
 # -- Supply ----------------------------------------------------------------------------------------------------------
@@ -256,10 +274,9 @@ def _power(bench: Bench) -> Measured:
         Figure("stopped by itself, with a reason", bool(stopped.why), "", "equal", True, f"{_SERVOS}: it stops"),
         Figure("servos with torque after the supply is back", float(sum(torque.values())), "", "equal", 0.0,
                f"{_LAB}: torque stays off until somebody asks for a reset"),
-        Figure("fallen joints, farthest", float(np.abs(np.subtract(fallen.degrees, before.degrees)).max()), "deg"),
+        Figure("joints fell by at most", _way_deg(before, fallen), "deg"),
+        *_lower("gripper fell by", before, fallen),
     ]  # fmt: skip
-    if before.height_m is not None and fallen.height_m is not None:
-        figures.append(Figure("gripper fallen by", (before.height_m - fallen.height_m) * 1e3, "mm"))
     return figures, [f"stopped: {stopped.why}"]
 
 
@@ -322,33 +339,29 @@ def _squeeze(bench: Bench) -> tuple[Any, ...]:
     owner.confirm("Hold a soft thing (foam, a sponge) between the open fingers; take your fingers out.", "thing 2.0")
     began = bench.servos()[joint.name]["temperature"]
     target[grips[0]] = low
-    gripped_s: float | None = None
-    duties, series = [], []
-    for number in range(round(bench.hold_s + 5)):
-        state = rig.go(state, target, 1.0)
+    state, duties, series, begin_s = rig.go(state, target, 1.0), [], [], time.monotonic()
+    while (passed_s := time.monotonic() - begin_s) < bench.hold_s + _CLOSING_S:
+        state = rig.go(state, target, 0.25)
         servo = bench.servos()[joint.name]
-        series.append({"s": number + 1, "duty": round(abs(servo["duty"]), 3), "temperature": servo["temperature"]})
-        if gripped_s is None and abs(float(state.sensors["joint_velocity"][grips[0]])) < 0.05:
-            gripped_s = time.monotonic()
-        elif gripped_s is not None and time.monotonic() > gripped_s + 1.5:
+        series.append([round(passed_s, 1), round(abs(servo["duty"]), 3), servo["temperature"]])
+        if passed_s > _CLOSING_S:
             duties.append(abs(float(servo["duty"])))
     force = owner.number("If a scale is between the fingers: the force in newtons")
     target[grips[0]] = low + 0.6 * (high - low)
     rig.go(state, target, 1.5)
     owner.confirm("Take the thing out.", "no-thing")
-    if not duties:
-        raise BenchError("the gripper did not come to rest on the thing")
     over = sum(duty > limit + 0.02 for duty in duties) / len(duties)
     end = bench.servos()[joint.name]["temperature"]
     figures = [
         Figure("time above the grip limit, after its first second", over * 100, "%", "equal", 0.0,
                f"{_SERVOS}: after a second with grip_torque"),
+        Figure("smallest duty then", min(duties), "", "at least", 0.05, f"{_OURS}: it holds a thing at all"),
         Figure("largest duty then", max(duties), "", "at most", limit + 0.02, f"{_SERVOS}: grip_torque, {limit:g}"),
         Figure("temperature of the servo", float(end), "°C", "at most", _HOT_C, f"{_SERVOS}: stops near 65 °C"),
         Figure("warmer by", float(end - began), "°C"),
         *([] if force is None else [Figure("force by the owner's scale", force, "N", source="the owner's reading")]),
     ]  # fmt: skip
-    return figures, [], {"squeeze": series}
+    return figures, [], {"seconds, duty and temperature": series}
 
 
 def _let_down(bench: Bench) -> Measured:
@@ -363,12 +376,10 @@ def _let_down(bench: Bench) -> Measured:
     figures = [
         Figure("exit code", float(code), "", "equal", 0.0, f"{_SERVOS}: is let down; no hang is reported"),
         _ended(bench, seconds),
-        Figure("joints sank by at most", float(np.abs(np.subtract(after.degrees, before.degrees)).max()), "deg"),
+        Figure("joints sank by at most", _way_deg(before, after), "deg"),
+        *_lower("gripper sank by", before, after),
+        *([] if ruler is None else [Figure("drop by the owner's ruler", ruler, "mm", source="the owner's reading")]),
     ]  # fmt: skip
-    if before.height_m is not None and after.height_m is not None:
-        figures.append(Figure("gripper sank by", (before.height_m - after.height_m) * 1e3, "mm"))
-    if ruler is not None:
-        figures.append(Figure("drop by the owner's ruler", ruler, "mm", source="the owner's reading"))
     return figures, []
 
 
@@ -415,7 +426,7 @@ def _drift(bench: Bench) -> tuple[Any, ...]:
         ruler = bench.owner.number("Distance of the tip from its mark now, mm")
     ways = np.abs(np.array(visits))
     figures = [
-        Figure("farthest from the first visit", float(ways.max()), "deg", "at most", REST_DEG, f"{_OURS}: 6 encoder steps"),
+        Figure("farthest from the first visit", float(ways.max()), "deg", "at most", REST_DEG, f"{_OURS}: 6 steps"),
         Figure("joint", bench.names()[int(ways.max(axis=0).argmax())]),
         Figure("visits", float(len(visits)), "", "at least", 2.0, _OURS),
         Figure("duration", bench.minutes, "min"),
