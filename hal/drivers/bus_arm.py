@@ -43,6 +43,9 @@ _TURN = 2 * np.pi  # farthest that a joint is reported from zero, rad, whatever 
 _SILENT_NS = 60_000_000
 """Age from which on a servo's newest answer is a fault, nanoseconds: more than one period was lost."""
 
+_GRIP_LEAD_RAD = 0.5
+"""Farthest that the goal of a joint lies beyond its position while it holds a thing, rad."""
+
 _GRIP_S = 1.0
 """Time for which the gripper pushes on a thing with its full limit before it only holds it, in seconds."""
 
@@ -151,7 +154,7 @@ class BusArm:
         self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
         self._rate = Rate(rate_hz, self._now, self._sleep)
         gripping = frozenset(joint.name for joint in self._arm.joints if joint.grips)
-        self._health = HealthWatch(HealthSettings(gripping=gripping), self._family)
+        self._health = HealthWatch(HealthSettings(gripping=gripping, grip_load=grip_torque), self._family)
         self._bus: ServoBus | None = None
         self._group: GroupRead | None = None
         self._facts: dict[str, ServoFacts] = {}
@@ -231,7 +234,8 @@ class BusArm:
         target = self.spec.commands.validate(command, "command")["joint_target"]
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
-        goals = self._calibration.steps(target)
+        goals, applied = self._calibration.steps(target), target.copy()
+        self._follow_grips(goals, applied)
         try:
             with self._changing:
                 if self._stopped is not None:  # checked last, since a stop may come from another thread
@@ -242,7 +246,7 @@ class BusArm:
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(target.copy(), faults)
+        return self._state(applied, faults)
 
     def read(self) -> RobotState | None:
         """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
@@ -560,10 +564,29 @@ class BusArm:
             faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; {bus.cure}"),)
         return faults
 
+    def _follow_grips(self, goals: np.ndarray, applied: np.ndarray) -> None:
+        """Bring the goals of joints that hold a soft thing near them, in place, in steps and in rad.
+
+        With its lowered torque such a joint is pushed open, and a goal far beyond it would count as a following error.
+        The goal stays on the closed side of where the grip began, since one on the other side ends the grip.
+        """
+        for index, name in enumerate(self._arm.names):
+            if name not in self._eased or name not in self._health.gripped_at:
+                continue
+            closing = -int(self._signs[index])
+            near = self._measured[name].position + closing * round(_GRIP_LEAD_RAD / float(self._arm.step_rad[index]))
+            closed = self._health.gripped_at[name] + closing
+            farthest = max(near * closing, closed * closing) * closing
+            if (goals[index] - farthest) * closing > 0:
+                goals[index] = farthest
+                applied[index] = self._calibration.angles(goals)[index]
+
     def _ease_grips(self) -> None:
         """Lower the torque limit of a joint that holds a thing, and put it back when the joint is told to open."""
         now_s = self._now()
         eased = frozenset(joint for joint, since_s in self._health.grips.items() if now_s - since_s >= _GRIP_S)
+        if self._stopped is not None:
+            eased |= self._eased  # a stop brings goals near their joints, which is no order to open
         changed = eased ^ self._eased
         if not changed or not self._is_reset:
             return

@@ -29,6 +29,7 @@ class HealthSettings:
         heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
             (`sim.servo_bus.feetech_servo`).
         gripping: joints that hold objects by closing on them; a standstill there is a grip.
+        grip_load: duty from which on such a joint grips, if that is less than its pushing: what it may push for long.
     """
 
     stall_s: float = 0.3
@@ -40,6 +41,7 @@ class HealthSettings:
     resistance: float = 2.676
     heating: float = 0.012
     gripping: frozenset[str] = frozenset({"gripper"})
+    grip_load: float = 1.0
 
 
 class HealthWatch:
@@ -54,6 +56,7 @@ class HealthWatch:
         grips: joint that holds an object -> time at which the grip began, seconds. A grip lasts until a goal opens
             the joint: until the goal is no longer beyond the position at which the grip began. Measurements never
             end a grip, since a springy object moves a gripper with a lowered torque.
+        gripped_at: joint that holds an object -> position at which the grip began, steps.
     """
 
     def __init__(self, settings: HealthSettings | None = None, family: ServoFamily = FEETECH_STS) -> None:
@@ -64,7 +67,7 @@ class HealthWatch:
     def release(self) -> None:
         """Forget the grips, after the arm was exchanged or switched on again."""
         self.grips: dict[str, float] = {}
-        self._gripped_at: dict[str, int] = {}  # joint -> position at which its grip began, steps
+        self.gripped_at: dict[str, int] = {}
 
     def clear(self) -> None:
         """Forget everything except the grips, after a person has checked the arm."""
@@ -106,13 +109,14 @@ class HealthWatch:
     def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float, closing: int) -> str | None:
         settings = self._settings
         if joint in self.grips:
-            if (measured.goal - self._gripped_at[joint]) * closing > 0:
+            if (measured.goal - self.gripped_at[joint]) * closing > 0:
                 return None
-            del self.grips[joint], self._gripped_at[joint]
+            del self.grips[joint], self.gripped_at[joint]
             self._pushing.pop(joint, None)
         ahead = measured.goal - measured.position
+        pushing = settings.stall_load * limit
         pushes = (
-            abs(measured.load) >= settings.stall_load * limit
+            abs(measured.load) >= (min(pushing, settings.grip_load) if ahead * closing > 0 else pushing)
             and abs(measured.speed) <= settings.standstill
             and abs(ahead) >= settings.stall_steps
         )
@@ -123,7 +127,7 @@ class HealthWatch:
         if now_s - since_s < settings.stall_s:
             return None
         if ahead * closing > 0:
-            self.grips[joint], self._gripped_at[joint] = since_s, measured.position
+            self.grips[joint], self.gripped_at[joint] = since_s, measured.position
             return None
         return (
             f"{joint} is blocked: it has pushed with {abs(measured.load):.0%} duty and {abs(measured.current):.2f} A "

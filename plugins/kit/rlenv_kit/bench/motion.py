@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.robot import RobotSpec, RobotState
 
-__all__ = ["COMMAND", "REST_DEG", "SENSOR", "Rest", "Sample", "Swing", "check_arm", "rest_after"]
+__all__ = ["COMMAND", "REST_DEG", "SENSOR", "Rest", "Sample", "Swing", "rest_after"]
 
 COMMAND, SENSOR = "joint_target", "joint_position"
 
@@ -18,33 +18,27 @@ REST_DEG = 0.5
 """Farthest way of a joint that rests, degrees: six steps of an encoder of 4096."""
 
 
+_SWING_RAD = 0.3
+
+
 class Swing:
     """Targets that swing joints about the pose where the arm is, as a sine that begins at rest.
+
+    The first joint swings by 0.3 rad to either side, others by half of it: about its home the SO-101's gripper then
+    moves by 92 mm to the side and by 77 mm up and down, and stays 72 mm above the table.
 
     Args:
         spec: the robot's description, with the command ``joint_target`` in rad.
         state: where the arm is.
         joints: numbers of the joints that swing; by default the first one, which on most arms is the pan.
-        amplitude_rad: to either side.
         period_s: of the sine.
-
-    Raises:
-        ValueError: the robot has no such command.
     """
 
-    def __init__(
-        self,
-        spec: RobotSpec,
-        state: RobotState,
-        joints: Sequence[int] = (0,),
-        amplitude_rad: float = 0.3,
-        period_s: float = 2.0,
-    ) -> None:
-        check_arm(spec)
+    def __init__(self, spec: RobotSpec, state: RobotState, joints: Sequence[int] = (0,), period_s: float = 2.0) -> None:
         self._low, self._high = (np.asarray(bound, float) for bound in spec.commands[COMMAND].bounds)
         self._centre = np.asarray(state.applied[COMMAND], float)
         self._way = np.zeros(self._centre.shape)
-        self._way[list(joints)] = amplitude_rad
+        self._way[list(joints)] = [_SWING_RAD if joint == 0 else _SWING_RAD / 2 for joint in joints]
         self._period_s, self._step_s = period_s, 1.0 / spec.rate_hz
 
     def commands(self, seconds: float = math.inf) -> Iterator[dict[str, np.ndarray]]:
@@ -56,16 +50,6 @@ class Swing:
             share *= min(number * self._step_s / self._period_s, 1.0)  # speed begins at zero
             target = np.clip(self._centre + share * self._way, self._low, self._high)
             yield {COMMAND: target.astype(np.float32)}
-
-
-def check_arm(spec: RobotSpec) -> None:
-    """Refuse a robot that is no arm.
-
-    Raises:
-        ValueError: it lacks the command ``joint_target``, or the sensor ``joint_position``.
-    """
-    if COMMAND not in spec.commands.names or SENSOR not in spec.sensors.names:
-        raise ValueError(f"robot {spec.name!r} has no command {COMMAND!r} with the sensor {SENSOR!r}: it is no arm")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Program:
             stdin = cast("TextIO", self.process.stdin)
             stdin.write(f"{line}\n")
             stdin.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the second: its pipe is closed
             raise BenchError(f"{self.process.args!r:.80} has ended: {self.last_words()}") from error
 
     def line_with(self, word: str, timeout_s: float) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hal.field import JsonDict
-from rlenv_kit.bench.motion import check_arm
 from rlenv_kit.bench.owner import Owner, VirtualOwner
 from rlenv_kit.bench.report import FORMAT, StepResult, write_report
 from rlenv_kit.bench.rig import Program, Rig
@@ -74,7 +73,7 @@ def make_bench(path: Path, owner: Owner, folder: Path, **lengths: float) -> Benc
 
     Raises:
         ProfileError: the profile can't be used.
-        ValueError: it names no driver and no simulation that a server can run.
+        ValueError: it names no driver and no simulation that a server can run, or its robot is no arm.
     """
     profile = load_profile(path)
     if profile.robot.where not in ("driver", "twin", "sim"):
@@ -82,7 +81,9 @@ def make_bench(path: Path, owner: Owner, folder: Path, **lengths: float) -> Benc
             f"{path}: robot.where is {profile.robot.where!r}; a bench serves the arm itself, by its driver"
         )
     model = load_robot_model(profile.robot.kind)
-    return Bench(Rig(path, folder), owner, profile, None if model.arm is None else model.load_arm(), **lengths)
+    if model.arm is None:
+        raise ValueError(f"{path}: robot {model.name!r} is not described by a table of an arm's joints (docs/arms.md)")
+    return Bench(Rig(path, folder), owner, profile, model.load_arm(), **lengths)
 
 
 def run_bench(
@@ -124,7 +125,6 @@ def run_bench(
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         bench.rig.start()
-        check_arm(bench.rig.button.spec)
         bench.rig.pose()  # from here on the port is open, and nothing has moved
         report["arm"] = _described(bench)
         write("not reached yet")

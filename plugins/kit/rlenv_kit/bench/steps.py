@@ -59,7 +59,7 @@ class Bench:
         rig: the arm, its server and its clients.
         owner: whoever stands at the arm.
         profile: the owner's profile.
-        arm: the table of joints; None for a robot that has none.
+        arm: the table of joints.
         minutes: length of the drift.
         hold_s: length of a squeeze, seconds.
         heat_minutes: length of the duty cycle.
@@ -68,7 +68,7 @@ class Bench:
     rig: Rig
     owner: Owner
     profile: Profile
-    arm: ArmTable | None
+    arm: ArmTable
     minutes: float = 60.0
     hold_s: float = 30.0
     heat_minutes: float = 10.0
@@ -80,7 +80,7 @@ class Bench:
         Raises:
             NotDone: this arm has none.
         """
-        if self.arm is None or self.profile.robot.where != "driver":
+        if self.profile.robot.where != "driver":
             raise NotDone("this arm is not driven as servos on a bus, whose supply and registers the step needs")
         return self.arm
 
@@ -88,11 +88,6 @@ class Bench:
         """Bring the arm home, and return the reading."""
         self.rig.start()
         return self.rig.reset(why)
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the joints."""
-        elements = self.rig.mover.spec.commands[COMMAND].elements
-        return tuple(elements) or tuple(str(n) for n in range(self.rig.mover.spec.commands[COMMAND].size))
 
     def servos(self) -> dict[str, JsonDict]:
         """Return the newest report on each servo.
@@ -402,7 +397,7 @@ def _heat(bench: Bench) -> tuple[Any, ...]:
         Figure("which", hottest[0]),
         Figure("warmer by", float(hottest[1] - began[hottest[0]]), "°C"),
         Figure("duty cycle", bench.heat_minutes, "min"),
-    ], [f"{len(moving)} joints swing by 0.3 rad in 2 s"], {"temperatures": series}  # fmt: skip
+    ], ["in 2 s the first joint swings by 0.3 rad, two more by 0.15"], {"temperatures": series}  # fmt: skip
 
 
 def _drift(bench: Bench) -> tuple[Any, ...]:
@@ -427,7 +422,7 @@ def _drift(bench: Bench) -> tuple[Any, ...]:
     ways = np.abs(np.array(visits))
     figures = [
         Figure("farthest from the first visit", float(ways.max()), "deg", "at most", REST_DEG, f"{_OURS}: 6 steps"),
-        Figure("joint", bench.names()[int(ways.max(axis=0).argmax())]),
+        Figure("joint", bench.arm.names[int(ways.max(axis=0).argmax())]),
         Figure("visits", float(len(visits)), "", "at least", 2.0, _OURS),
         Figure("duration", bench.minutes, "min"),
         *([] if ruler is None else [Figure("tip from its mark", ruler, "mm", source="the owner's reading")]),

@@ -74,6 +74,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("name the arm's profile, such as arm.toml; or a report, by --read")
     if args.out.suffix != ".json":
         raise ValueError(f"--out is {args.out}, its name must end in .json")
+    if args.out.exists():
+        raise ValueError(f"{args.out} exists, and a report is not written over: name another --out")
     for flag in ("minutes", "heat_minutes", "hold_s"):
         if not 0 < getattr(args, flag) <= 24 * 60:
             raise ValueError(
