@@ -30,7 +30,8 @@ class Swing:
     Args:
         spec: the robot's description, with the command ``joint_target`` in rad.
         state: where the arm is.
-        joints: numbers of the joints that swing; by default the first one, which on most arms is the pan.
+        joints: numbers of the joints that swing, as far as the arm has them; by default the first one, which on most
+            arms is the pan.
         period_s: of the sine.
     """
 
@@ -38,7 +39,9 @@ class Swing:
         self._low, self._high = (np.asarray(bound, float) for bound in spec.commands[COMMAND].bounds)
         self._centre = np.asarray(state.applied[COMMAND], float)
         self._way = np.zeros(self._centre.shape)
-        self._way[list(joints)] = [_SWING_RAD if joint == 0 else _SWING_RAD / 2 for joint in joints]
+        for joint in joints:
+            if joint < len(self._way):
+                self._way[joint] = _SWING_RAD if joint == 0 else _SWING_RAD / 2
         self._period_s, self._step_s = period_s, 1.0 / spec.rate_hz
 
     def commands(self, seconds: float = math.inf) -> Iterator[dict[str, np.ndarray]]:

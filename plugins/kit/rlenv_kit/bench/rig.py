@@ -261,13 +261,15 @@ class Rig:
         return state
 
     @contextmanager
-    def moving(self, state: RobotState, joints: Sequence[int] = (0,), settle_s: float = 2.0) -> Iterator[list[str]]:
+    def moving(
+        self, state: RobotState, joints: Sequence[int] = (0,), settle_s: float = 2.0
+    ) -> Iterator[list[RobotError]]:
         """Swing the arm in another thread inside a ``with`` block, which begins as it is fastest, after 2 s.
 
         Yields:
             A list that receives the error that ended the motion, such as a stop.
         """
-        ended: list[str] = []
+        ended: list[RobotError] = []
         over, mover = threading.Event(), self.mover
         swing = Swing(mover.spec, state, joints)
 
@@ -278,7 +280,7 @@ class Rig:
                         return
                     mover.step(command)
             except RobotError as error:
-                ended.append(str(error))
+                ended.append(error)
 
         thread = threading.Thread(target=swings, name="bench swing", daemon=True)
         thread.start()
