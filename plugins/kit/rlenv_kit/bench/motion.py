@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.robot import RobotSpec, RobotState
 
-__all__ = ["COMMAND", "REST_DEG", "SENSOR", "Rest", "Sample", "Swing", "rest_after"]
+__all__ = ["COMMAND", "REST_DEG", "SENSOR", "Rest", "Sample", "Swing", "rest_after", "speed"]
 
 COMMAND, SENSOR = "joint_target", "joint_position"
 
@@ -19,6 +19,8 @@ REST_DEG = 0.5
 
 
 _SWING_RAD = 0.3
+_SPEED_S = 0.1
+"""Time over which a speed is taken, seconds: three control periods."""
 
 
 class Swing:
@@ -81,12 +83,14 @@ class Rest:
     Attributes:
         seconds: from the cause to the first message from which on no joint was farther than `REST_DEG` from its end.
         travel_deg: farthest way of a joint from its position at the cause, degrees.
+        speed_deg_s: fastest joint in the last `_SPEED_S` before the cause, degrees a second.
         before: the last message before the cause.
         after: the last message.
     """
 
     seconds: float
     travel_deg: float
+    speed_deg_s: float
     before: Sample
     after: Sample
 
@@ -109,4 +113,14 @@ def rest_after(samples: Sequence[Sample], cause_s: float) -> Rest:
     moving = np.flatnonzero(np.abs(ways - ways[-1]).max(axis=1) > REST_DEG)
     first = 0 if not len(moving) else min(int(moving[-1]) + 1, len(after) - 1)
     travel = float(np.abs(ways - before[-1].degrees).max())
-    return Rest(0.0 if not len(moving) else after[first].at_s - cause_s, travel, before[-1], after[-1])
+    seconds = 0.0 if not len(moving) else after[first].at_s - cause_s
+    return Rest(seconds, travel, speed(before), before[-1], after[-1])
+
+
+def speed(samples: Sequence[Sample]) -> float:
+    """Return the speed of the fastest joint over the newest `_SPEED_S` of messages, degrees a second; 0 if unknown."""
+    newest = [sample for sample in samples[-64:] if sample.degrees is not None]
+    newest = [sample for sample in newest if sample.at_s >= newest[-1].at_s - _SPEED_S]
+    if len(newest) < 2 or newest[0].degrees is None or newest[-1].degrees is None:
+        return 0.0
+    return float(np.abs(newest[-1].degrees - newest[0].degrees).max()) / (newest[-1].at_s - newest[0].at_s)

@@ -21,11 +21,14 @@ from hal.errors import ConnectionLost, RobotError
 from hal.robot import RobotState
 from real.client.robot import RemoteRobot
 from real.telemetry.state import Snapshot, Watcher
-from rlenv_kit.bench.motion import COMMAND, SENSOR, Rest, Sample, Swing, rest_after
+from rlenv_kit.bench.motion import COMMAND, SENSOR, Rest, Sample, Swing, rest_after, speed
 
-__all__ = ["BenchError", "Program", "Rig"]
+__all__ = ["FAST_DEG_S", "BenchError", "NotFast", "Program", "Rig"]
 
-_START_S, _ANSWER_S, _END_S = 90.0, 10.0, 60.0
+_START_S, _ANSWER_S, _END_S, _STEP_S = 90.0, 10.0, 60.0, 5.0
+FAST_DEG_S = 30.0
+"""Speed at which a moving arm is stopped; a swing makes 54 degrees a second."""
+
 _LEASE_S = 10.0
 """Longest wait for the lease of a client that was killed, seconds."""
 
@@ -36,6 +39,10 @@ _KEPT_S = 120.0
 
 class BenchError(RobotError):
     """A part of the bench did not do what a step needs."""
+
+
+class NotFast(BenchError):
+    """A swing did not reach the speed at which it is to be stopped."""
 
 
 class Program:
@@ -149,7 +156,7 @@ class Rig:
         self._server = Program(command, self.folder / "server.log")
         ready = json.loads(self._server.line_with("ready", _START_S))
         self.address = ready["address"]
-        self._mover, self._button = RemoteRobot(self.address), RemoteRobot(self.address)
+        self._mover, self._button = self._client(), self._client()
         self._button.stand_by()
         self._over = threading.Event()
         watcher = Watcher(ready["telemetry"], self._button.spec)
@@ -245,10 +252,13 @@ class Rig:
                     raise
                 time.sleep(0.2)  # a client that was killed keeps the robot until its lease ends
 
+    def _client(self) -> RemoteRobot:
+        return RemoteRobot(self.address, step_timeout_s=_STEP_S)
+
     def free_mover(self) -> None:
         """Let another client move the arm."""
         self.mover.close()
-        self._mover = RemoteRobot(self.address)
+        self._mover = self._client()
 
     def go(self, state: RobotState, target: np.ndarray, seconds: float) -> RobotState:
         """Lead the arm to a pose in a straight line, within some seconds, and return the last reading."""
@@ -262,12 +272,22 @@ class Rig:
 
     @contextmanager
     def moving(
-        self, state: RobotState, joints: Sequence[int] = (0,), settle_s: float = 2.0
+        self, state: RobotState, joints: Sequence[int] = (0,), settle_s: float = 2.0, fast_deg_s: float = 0.0
     ) -> Iterator[list[RobotError]]:
-        """Swing the arm in another thread inside a ``with`` block, which begins as it is fastest, after 2 s.
+        """Swing the arm in another thread inside a ``with`` block, which begins after a while, and once it is fast.
+
+        Args:
+            state: where the arm is.
+            joints: joints that swing.
+            settle_s: time before the block, seconds.
+            fast_deg_s: speed at which the block may begin, degrees a second; 0 does not wait for one.
 
         Yields:
             A list that receives the error that ended the motion, such as a stop.
+
+        Raises:
+            NotFast: it did not become fast.
+            RobotError: the motion ended before it was.
         """
         ended: list[RobotError] = []
         over, mover = threading.Event(), self.mover
@@ -286,6 +306,8 @@ class Rig:
         thread.start()
         try:
             time.sleep(settle_s)
+            if fast_deg_s:
+                self._until_fast(fast_deg_s, ended)
             yield ended
         finally:
             over.set()
@@ -293,6 +315,15 @@ class Rig:
             if self._mover is mover and not ended:
                 with contextlib.suppress(RobotError):
                     mover.end_episode("a swing of the bench is over")
+
+    def _until_fast(self, fast_deg_s: float, ended: Sequence[RobotError]) -> None:
+        end_s = time.monotonic() + _ANSWER_S
+        while speed(list(self.samples)) < fast_deg_s:
+            if ended:
+                raise ended[0]
+            if time.monotonic() > end_s:
+                raise NotFast(f"no joint came to {fast_deg_s:g} degrees a second")
+            time.sleep(0.005)
 
     @contextmanager
     def stranger(self, seconds: float) -> Iterator[Program]:
@@ -303,6 +334,7 @@ class Rig:
         try:
             program.line_with("step", _START_S)
             time.sleep(2.0)
+            self._until_fast(FAST_DEG_S, [])
             yield program
         finally:
             program.end(signal.SIGKILL)

@@ -22,12 +22,13 @@ def test_an_arm_rests_from_the_message_on_after_which_it_stays() -> None:
     rest = rest_after(samples(0, 1, 2, 4, 6, 7, 6.2, 6.0, 6.1, 6.0), cause_s=0.025)
     assert rest.seconds == pytest.approx(0.06 - 0.025)
     assert rest.travel_deg == pytest.approx(5.0), "the farthest, not the last"
+    assert rest.speed_deg_s == pytest.approx(100.0)
     assert (rest.before.at_s, rest.after.at_s) == (0.02, 0.09)
 
 
 def test_an_arm_that_does_not_move_rests_at_once() -> None:
     rest = rest_after(samples(2, 2, 2.1, 2.0), cause_s=0.005)
-    assert rest.seconds == 0.0
+    assert (rest.seconds, rest.speed_deg_s) == (0.0, 0.0)
     assert rest.travel_deg == pytest.approx(0.1)
 
 
