@@ -43,9 +43,6 @@ _TURN = 2 * np.pi  # farthest that a joint is reported from zero, rad, whatever 
 _SILENT_NS = 60_000_000
 """Age from which on a servo's newest answer is a fault, nanoseconds: more than one period was lost."""
 
-_GRIP_LEAD_RAD = 0.5
-"""Farthest that the goal of a joint lies beyond its position while it holds a thing, rad."""
-
 _GRIP_S = 1.0
 """Time for which the gripper pushes on a thing with its full limit before it only holds it, in seconds."""
 
@@ -164,6 +161,7 @@ class BusArm:
         self._settings = ServoSettings(self._names, self._family, self._sleep)
         self._hold_steps = np.rint(_HOLD_RAD / self._arm.step_rad)
         self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
+        self._closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
         self._stopped: str | None = None
         self._is_reset = self._closed = self._holds_on_close = False
         self._touched = False  # whether a reset or `lead` has written to the servos
@@ -235,7 +233,8 @@ class BusArm:
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
         goals, applied = self._calibration.steps(target), target.copy()
-        self._follow_grips(goals, applied)
+        for index in self._health.follow_grips(self._eased, goals, self._measured, self._closing):
+            applied[index] = self._calibration.angles(goals)[index]
         try:
             with self._changing:
                 if self._stopped is not None:  # checked last, since a stop may come from another thread
@@ -556,30 +555,12 @@ class BusArm:
         fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
         limits = self._limits | {name: self._grip_torque[name] for name in self._eased}
         settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
-        closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
-        faults = settings + self._health.look(self._now(), fresh, limits, closing)
+        faults = settings + self._health.look(self._now(), fresh, limits, self._closing)
         self._ease_grips()
         silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
         if silent:
             faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; {bus.cure}"),)
         return faults
-
-    def _follow_grips(self, goals: np.ndarray, applied: np.ndarray) -> None:
-        """Bring the goals of joints that hold a soft thing near them, in place, in steps and in rad.
-
-        With its lowered torque such a joint is pushed open, and a goal far beyond it would count as a following error.
-        The goal stays on the closed side of where the grip began, since one on the other side ends the grip.
-        """
-        for index, name in enumerate(self._arm.names):
-            if name not in self._eased or name not in self._health.gripped_at:
-                continue
-            closing = -int(self._signs[index])
-            near = self._measured[name].position + closing * round(_GRIP_LEAD_RAD / float(self._arm.step_rad[index]))
-            closed = self._health.gripped_at[name] + closing
-            farthest = max(near * closing, closed * closing) * closing
-            if (goals[index] - farthest) * closing > 0:
-                goals[index] = farthest
-                applied[index] = self._calibration.angles(goals)[index]
 
     def _ease_grips(self) -> None:
         """Lower the torque limit of a joint that holds a thing, and put it back when the joint is told to open."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from hal.drivers.registers import Feedback
 from hal.drivers.servo_family import ServoFamily
@@ -29,6 +31,8 @@ class HealthSettings:
         heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
             (`sim.servo_bus.feetech_servo`).
         gripping: joints that hold objects by closing on them; a standstill there is a grip.
+        grip_lead: farthest that the goal of a joint lies beyond its position while it holds an object with a lowered
+            torque, steps; 326 are 0.5 rad, enough for that torque.
         grip_load: duty from which on such a joint grips, if that is less than its pushing: what it may push for long.
     """
 
@@ -42,6 +46,7 @@ class HealthSettings:
     heating: float = 0.012
     gripping: frozenset[str] = frozenset({"gripper"})
     grip_load: float = 1.0
+    grip_lead: int = 326
 
 
 class HealthWatch:
@@ -105,6 +110,31 @@ class HealthWatch:
         if self.verdict is not None:
             faults.append(Fault("servo", self.verdict.partition(" ")[0], self.verdict))
         return tuple(faults)
+
+    def follow_grips(
+        self, eased: Collection[str], goals: np.ndarray, measured: Mapping[str, Feedback], closing: Mapping[str, int]
+    ) -> list[int]:
+        """Bring the goals of joints that hold a soft object near them, and return the numbers of the changed goals.
+
+        With its lowered torque such a joint is pushed open, and a goal far beyond it would count as a following error.
+        The goal stays on the closed side of where the grip began, since one on the other side ends the grip.
+
+        Args:
+            eased: joints that hold an object with a lowered torque.
+            goals: the goal of each joint, steps, in the order of ``closing``; changed in place.
+            measured: joint -> its newest measurements.
+            closing: joint -> the direction in which it closes: -1 towards lower steps, or 1.
+        """
+        changed = []
+        for index, (joint, sign) in enumerate(closing.items()):
+            if joint not in eased or joint not in self.gripped_at:
+                continue
+            near = measured[joint].position * sign + self._settings.grip_lead
+            farthest = max(near, self.gripped_at[joint] * sign + 1)
+            if goals[index] * sign > farthest:
+                goals[index] = farthest * sign
+                changed.append(index)
+        return changed
 
     def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float, closing: int) -> str | None:
         settings = self._settings

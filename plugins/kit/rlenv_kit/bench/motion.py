@@ -78,7 +78,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Rest:
-    """How an arm came to rest.
+    """The way of an arm to its rest.
 
     Attributes:
         seconds: from the cause to the first message from which on no joint was farther than `REST_DEG` from its end.

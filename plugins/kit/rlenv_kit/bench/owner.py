@@ -24,7 +24,7 @@ class Owner(Protocol):
 
         Args:
             text: what a person does.
-            orders: what a virtual arm is told instead (``rlenv-robot robot twin``).
+            orders: lines for a virtual arm instead (``rlenv-robot robot twin``).
 
         Returns:
             When it was done, monotonic seconds; None for a person, whose acts nobody times.

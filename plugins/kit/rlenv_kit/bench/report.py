@@ -84,7 +84,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step of the bench ended with.
+    """The result of a step of the bench.
 
     Attributes:
         name: of the step.

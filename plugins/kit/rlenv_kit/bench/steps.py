@@ -61,7 +61,7 @@ class NotDone(Exception):
 
 @dataclass
 class Bench:
-    """What the steps share.
+    """The arm, its owner, and the lengths of steps.
 
     Attributes:
         rig: the arm, its server and its clients.
