@@ -71,7 +71,7 @@ print(ask_real_time(40), os.sched_getscheduler(0) == os.SCHED_FIFO)
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize("limit", [0, 39, 40])
 def test_an_ordinary_user_has_the_priority_of_the_limit_and_not_of_a_capability_around_it(limit: int) -> None:
-    """As in a container with a USER: `--cap-add SYS_NICE` widens the bounding set alone, `--ulimit rtprio` is a limit."""
+    """As in a container with a USER: `--cap-add` widens the bounding set alone, `--ulimit rtprio` is a limit."""
     command = [sys.executable, "-c", ORDINARY_USER, str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     if "no such limit" in done.stdout:
