@@ -55,6 +55,7 @@ ABSENT: dict[str, str] = {
     r"(?i)warp|triton|\bgpu\b": "needs a GPU",
     r"Filament|Vulkan": "needs another release of MuJoCo, or a driver",
     r"MicroPython's unix port": "its build takes a compiler and MicroPython's sources: by hand",
+    r"RLIMIT_RTPRIO|only root becomes": "rights over the scheduler: as root of a host, and as a user, by hand",
     r"gpio|GPIO": "needs a GPIO chip, or a kernel that simulates one",
     r"gstreamer": "needs a server of camera streams",
     r"npm install|NODE_PATH": "needs Node packages",

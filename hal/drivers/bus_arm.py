@@ -152,7 +152,7 @@ class BusArm:
         self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
         self._rate = Rate(rate_hz, self._now, self._sleep)
         gripping = frozenset(joint.name for joint in self._arm.joints if joint.grips)
-        self._health = HealthWatch(HealthSettings(gripping=gripping), self._family)
+        self._health = HealthWatch(HealthSettings(gripping=gripping, grip_load=grip_torque), self._family)
         self._bus: ServoBus | None = None
         self._group: GroupRead | None = None
         self._facts: dict[str, ServoFacts] = {}
@@ -162,6 +162,7 @@ class BusArm:
         self._settings = ServoSettings(self._names, self._family, self._sleep)
         self._hold_steps = np.rint(_HOLD_RAD / self._arm.step_rad)
         self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
+        self._closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
         self._stopped: str | None = None
         self._is_reset = self._closed = self._holds_on_close = False
         self._touched = False  # whether a reset or `lead` has written to the servos
@@ -232,7 +233,9 @@ class BusArm:
         target = self.spec.commands.validate(command, "command")["joint_target"]
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
-        goals = self._calibration.steps(target)
+        goals, applied = self._calibration.steps(target), target.copy()
+        for index in self._health.follow_grips(self._eased, goals, self._measured, self._closing):
+            applied[index] = self._calibration.angles(goals)[index]
         try:
             with self._changing:
                 if self._stopped is not None:  # checked last, since a stop may come from another thread
@@ -243,7 +246,7 @@ class BusArm:
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(target.copy(), faults)
+        return self._state(applied, faults)
 
     def read(self) -> RobotState | None:
         """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
@@ -393,13 +396,16 @@ class BusArm:
             self._disconnect()
 
     def about(self) -> JsonDict:
-        """Return the servos' firmware, voltage and temperature, and the counts of the bus."""
+        """Return the servos' firmware, newest voltage, temperature, duty and current, and the counts of the bus."""
         if self._bus is None:
             return {}
-        servos = {
+        servos: dict[str, JsonDict] = {
             name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
             for name, facts in self._facts.items()
         }
+        for name, newest in list(self._measured.items()):
+            servos[name] |= {"volts": newest.voltage, "temperature": newest.temperature,
+                             "duty": newest.load, "current": newest.current}  # fmt: skip
         gains = list(self._gains.values())
         same = all(table == gains[0] for table in gains)
         return {
@@ -552,8 +558,7 @@ class BusArm:
         fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
         limits = self._limits | {name: self._grip_torque[name] for name in self._eased}
         settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
-        closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
-        faults = settings + self._health.look(self._now(), fresh, limits, closing)
+        faults = settings + self._health.look(self._now(), fresh, limits, self._closing)
         self._ease_grips()
         silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
         if silent:
@@ -564,6 +569,8 @@ class BusArm:
         """Lower the torque limit of a joint that holds a thing, and put it back when the joint is told to open."""
         now_s = self._now()
         eased = frozenset(joint for joint, since_s in self._health.grips.items() if now_s - since_s >= _GRIP_S)
+        if self._stopped is not None:
+            eased |= self._eased  # a stop brings goals near their joints, which is no order to open
         changed = eased ^ self._eased
         if not changed or not self._is_reset:
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from hal.drivers.registers import Feedback
 from hal.drivers.servo_family import ServoFamily
@@ -29,6 +31,9 @@ class HealthSettings:
         heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
             (`sim.servo_bus.feetech_servo`).
         gripping: joints that hold objects by closing on them; a standstill there is a grip.
+        grip_lead: farthest that the goal of a joint lies beyond its position while it holds an object with a lowered
+            torque, steps; 326 are 0.5 rad, enough for that torque.
+        grip_load: duty from which on such a joint grips, if that is less than its pushing: what it may push for long.
     """
 
     stall_s: float = 0.3
@@ -40,6 +45,8 @@ class HealthSettings:
     resistance: float = 2.676
     heating: float = 0.012
     gripping: frozenset[str] = frozenset({"gripper"})
+    grip_load: float = 1.0
+    grip_lead: int = 326
 
 
 class HealthWatch:
@@ -54,6 +61,7 @@ class HealthWatch:
         grips: joint that holds an object -> time at which the grip began, seconds. A grip lasts until a goal opens
             the joint: until the goal is no longer beyond the position at which the grip began. Measurements never
             end a grip, since a springy object moves a gripper with a lowered torque.
+        gripped_at: joint that holds an object -> position at which the grip began, steps.
     """
 
     def __init__(self, settings: HealthSettings | None = None, family: ServoFamily = FEETECH_STS) -> None:
@@ -64,7 +72,7 @@ class HealthWatch:
     def release(self) -> None:
         """Forget the grips, after the arm was exchanged or switched on again."""
         self.grips: dict[str, float] = {}
-        self._gripped_at: dict[str, int] = {}  # joint -> position at which its grip began, steps
+        self.gripped_at: dict[str, int] = {}
 
     def clear(self) -> None:
         """Forget everything except the grips, after a person has checked the arm."""
@@ -108,16 +116,42 @@ class HealthWatch:
             faults.append(Fault("servo", self.verdict.partition(" ")[0], self.verdict))
         return tuple(faults)
 
+    def follow_grips(
+        self, eased: Collection[str], goals: np.ndarray, measured: Mapping[str, Feedback], closing: Mapping[str, int]
+    ) -> list[int]:
+        """Bring the goals of joints that hold a soft object near them, and return the numbers of the changed goals.
+
+        With its lowered torque such a joint is pushed open, and a goal far beyond it would count as a following error.
+        The goal stays on the closed side of where the grip began, since one on the other side ends the grip.
+
+        Args:
+            eased: joints that hold an object with a lowered torque.
+            goals: the goal of each joint, steps, in the order of ``closing``; changed in place.
+            measured: joint -> its newest measurements.
+            closing: joint -> the direction in which it closes: -1 towards lower steps, or 1.
+        """
+        changed = []
+        for index, (joint, sign) in enumerate(closing.items()):
+            if joint not in eased or joint not in self.gripped_at:
+                continue
+            near = measured[joint].position * sign + self._settings.grip_lead
+            farthest = max(near, self.gripped_at[joint] * sign + 1)
+            if goals[index] * sign > farthest:
+                goals[index] = farthest * sign
+                changed.append(index)
+        return changed
+
     def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float, closing: int) -> str | None:
         settings = self._settings
         if joint in self.grips:
-            if (measured.goal - self._gripped_at[joint]) * closing > 0:
+            if (measured.goal - self.gripped_at[joint]) * closing > 0:
                 return None
-            del self.grips[joint], self._gripped_at[joint]
+            del self.grips[joint], self.gripped_at[joint]
             self._pushing.pop(joint, None)
         ahead = measured.goal - measured.position
+        pushing = settings.stall_load * limit
         pushes = (
-            abs(measured.load) >= settings.stall_load * limit
+            abs(measured.load) >= (min(pushing, settings.grip_load) if ahead * closing > 0 else pushing)
             and abs(measured.speed) <= settings.standstill
             and abs(ahead) >= settings.stall_steps
         )
@@ -128,7 +162,7 @@ class HealthWatch:
         if now_s - since_s < settings.stall_s:
             return None
         if ahead * closing > 0:
-            self.grips[joint], self._gripped_at[joint] = since_s, measured.position
+            self.grips[joint], self.gripped_at[joint] = since_s, measured.position
             return None
         return (
             f"{joint} is blocked: it has pushed with {abs(measured.load):.0%} duty and {abs(measured.current):.2f} A "

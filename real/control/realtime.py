@@ -66,8 +66,8 @@ def ask_real_time(priority: int) -> RealTime:
         return RealTime(
             False,
             f"not granted: {error.strerror} (RLIMIT_RTPRIO is {limit}); the loop runs as an ordinary thread. "
-            f"LimitRTPRIO={priority} in the systemd unit, or `robot - rtprio {priority}` in /etc/security/limits.conf, "
-            "allows it",
+            f"LimitRTPRIO={priority} in the systemd unit, `--ulimit rtprio={priority}` of a container, or "
+            f"`robot - rtprio {priority}` in /etc/security/limits.conf allows it",
         )
     return RealTime(True, f"SCHED_FIFO, priority {priority}")
 
@@ -93,7 +93,10 @@ def settle_process() -> str:
     if sys.platform != "linux":
         return f"memory is not locked: {sys.platform} is not known here"
     if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] != resource.RLIM_INFINITY:  # else later memory would be refused
-        return "memory is not locked, it may be swapped out: LimitMEMLOCK=infinity in the systemd unit allows it"
+        return (
+            "memory is not locked, it may be swapped out: LimitMEMLOCK=infinity in the systemd unit, or `--ulimit "
+            "memlock=-1` of a container, allows it"
+        )
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(_LOCK_ALL_ON_FAULT) != 0:
         return f"memory is not locked, it may be swapped out: {os.strerror(ctypes.get_errno())}"

@@ -28,7 +28,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_formats": {"rlenv_robot.data_verbs": ("data fields", "data units")},
     "rlenv_gpu": {"rlenv_robot.batch_engines": ("warp",)},
     "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},
-    "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
+    "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot bench", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {
         "rlenv_robot.verbs": ("imitate",),

@@ -166,6 +166,8 @@ class ServoArm:
         data: its state; read only.
         hand: pose in which a person's hand holds the joints that have no torque, rad, shape (n,); None if nobody
             touches the arm.
+        thing: a springy thing between the fingers: index of the joint that closes on it, angle at which the joint
+            touches it, rad, and its stiffness, N m/rad, from there towards smaller angles; None for no thing.
         time_ns: time up to which the arm has been simulated, nanoseconds.
     """
 
@@ -195,6 +197,7 @@ class ServoArm:
         mujoco.mj_forward(self.model, self.data)
         self.time_ns = 0
         self.hand: np.ndarray | None = None
+        self.thing: tuple[int, float, float] | None = None
         self._step_ns = round(self.model.opt.timestep * 1e9)
         self._open_volts = [servo.volts for servo in self.servos]
         self._targets: list[float | None] = [None] * len(self.servos)
@@ -258,6 +261,10 @@ class ServoArm:
             servo.duty, servo.current = duty, current
             self._losses[index] = current * current * motor.resistance
             total += abs(duty * current)
+        if self.thing is not None:
+            joint, touches, stiffness = self.thing
+            depth = touches - float(data.qpos[self._qpos[joint]])
+            data.qfrc_applied[self._dofs[joint]] = stiffness * max(depth, 0.0)
         before = None if self.hand is None else self.joints
         mujoco.mj_step(model, data)
         if self.hand is not None and before is not None:

@@ -35,6 +35,8 @@ PLACES = {
     "plugins/kaiwu/rlenv_kaiwu/names.py": OWN,
     "plugins/kaiwu/rlenv_kaiwu/project.py": "the project of a person, whose code runs by its purpose",
     "plugins/kit/rlenv_kit/__init__.py": OWN,
+    "plugins/kit/rlenv_kit/bench/child.py": ARGUMENT,
+    "plugins/kit/rlenv_kit/bench/session.py": ARGUMENT,
     "plugins/kit/rlenv_kit/cli/check.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/arm_log.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,

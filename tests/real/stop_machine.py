@@ -19,8 +19,8 @@ from tests.real.played_server import Client, PlayedServer
 
 ROW = np.array([0.01, 0.01], "<f4").tobytes()
 POINTS = ("queued", "asked", "reset", "step", "stop", "answered")
-"""Points of a reset into which another thread's stop may come: before the loop takes it, at the question, in the driver's reset,
-on the way home, in the driver's stop, and between the loop's answer and its way to the client."""
+"""Points of a reset into which another thread's stop may come: before the loop takes it, at the question, in the
+driver's reset, on the way home, in the driver's stop, and between the loop's answer and its way to the client."""
 
 WHO = st.integers(0, 1)
 NUMBERS = (*["right"] * 5, "old", "older", "to come", "none", "zero")

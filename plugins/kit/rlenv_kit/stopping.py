@@ -27,7 +27,7 @@ from hal.field import JsonDict
 from real import RemoteRobot
 from recorder.log import signing
 
-__all__ = ["FORMAT", "certify", "sign", "spread_ms", "verify"]
+__all__ = ["FORMAT", "certify", "sign", "spread_ms", "this_machine", "verify"]
 
 FORMAT = "rlenv-robot certificate of stopping, 1"
 
@@ -100,7 +100,7 @@ def certify(
         "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "repeated") if name in status},
         "profile_sha256": digest,
         "conformance": reports,
-        "client": _machine(),
+        "client": this_machine(),
     }
 
 
@@ -216,7 +216,8 @@ class _Bench:
             raise RobotError(f"the steps did not end by the stop: {ended[0] if ended else 'they go on'}")
 
 
-def _machine() -> dict[str, Any]:
+def this_machine() -> dict[str, Any]:
+    """Return system, processors, load and versions of this machine as plain data."""
     return {
         "system": platform.platform(),
         "processor": platform.machine(),

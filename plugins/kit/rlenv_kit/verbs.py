@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["certify", "check", "new", "protocol"]
+__all__ = ["bench", "certify", "check", "new", "protocol"]
 
 check = Verb("rlenv_kit.cli.check", "test an environment against its contract", example="so101-reach")
 protocol = Verb(
@@ -11,4 +11,5 @@ protocol = Verb(
     example="so101-reach --out so101-reach.md",
 )
 certify = Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate", group="robot")
+bench = Verb("rlenv_kit.cli.bench", "try an arm step by step with its owner, as a signed report", group="robot")
 new = Verb("rlenv_kit.cli.new", "write a robot, a task, a driver or a package to begin with", group="dev")

@@ -474,6 +474,40 @@ def test_a_springy_thing_is_held_at_the_hold_limit_until_the_gripper_is_told_to_
     assert limits[-1] == 250, "it grips again"
 
 
+@pytest.mark.parametrize("stiffness", [1.5, pytest.param(6.0, marks=pytest.mark.slow)])
+def test_a_soft_thing_that_pushes_back_is_held_at_the_grip_limit_after_a_second(
+    virtual_arm: Make, stiffness: float
+) -> None:
+    """Foam between the fingers, N m/rad, through the guard: it pushes the gripper open, and never pulls it shut."""
+    world = virtual_arm()
+    guard = Guard(world.driver(), now=lambda: world.port.now_ns() / 1e9)
+    target = guard.reset({}).applied["joint_target"].copy()
+    target[5] = 1.0
+    repeat(guard, target, 60)
+    world.arm.thing = (5, float(world.arm.joints[5]), stiffness)
+    target[5] = -0.1
+    duties, limits = [], []
+    for _ in range(150):
+        assert guard.step({"joint_target": target}).faults == ()
+        duties.append(abs(world.arm.servos[5].duty))
+        limits.append(world.arm.servos[5].get("torque_limit"))
+    assert max(duties) == pytest.approx(0.5), "it closed with its full limit"
+    assert max(duties[90:]) <= 0.25
+    assert min(duties[90:]) > 0.1, "it still holds the thing"
+    assert limits[-1] == 250
+    assert sum(a != b for a, b in itertools.pairwise(limits)) == 1
+    guard.stop("a finger is in the gripper")
+    for _ in range(30):
+        world.port.sleep(1 / 30)
+        guard.read()
+        assert abs(world.arm.servos[5].duty) <= 0.25, "a stop makes it push no harder"
+    target[5] = 1.0
+    guard.reset({"clear_stop": "the finger is out"})
+    repeat(guard, target, 60)
+    assert world.arm.joints[5] == pytest.approx(1.0, abs=0.1), "it opened"
+    assert world.arm.servos[5].get("torque_limit") == 500
+
+
 @pytest.mark.parametrize("degrees", [26.0, -26.0, 40.0])
 def test_an_encoder_that_jumps_within_a_period_stops_the_arm_by_name(virtual_arm: Make, degrees: float) -> None:
     """Such as a magnet that slips: 26 degrees in a period are 14 rad/s, where the servo makes 5."""

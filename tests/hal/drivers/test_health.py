@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hal.drivers.health import HealthWatch
+from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.sts3215 import Feedback
 
 LIMITS = {"gripper": 0.5, "elbow_flex": 1.0}
@@ -58,6 +58,21 @@ def test_a_gripper_that_opens_after_a_long_grip_is_not_taken_for_a_blocked_one()
     for tick in range(20):
         look(watch, 101 + tick / 30, measured(2000, 2400, 0.5))
     assert (watch.verdict or "").startswith("gripper is blocked")
+
+
+def test_a_thing_that_is_held_with_less_than_pushing_is_a_grip_too() -> None:
+    """A soft thing may stop the gripper near its goal, at a duty between what it may hold with and what is pushing."""
+    watch = HealthWatch(HealthSettings(grip_load=0.25))
+    for tick in range(30):
+        look(watch, tick / 30, measured(2000, 1900, 0.24))
+    assert watch.grips == {}
+    for tick in range(12):
+        look(watch, 1 + tick / 30, measured(2000, 1900, 0.26))
+    assert watch.grips == {"gripper": 1.0}
+    opening = HealthWatch(HealthSettings(grip_load=0.25))
+    for tick in range(30):
+        look(opening, tick / 30, measured(2000, 2100, 0.4))
+    assert (opening.grips, opening.verdict) == ({}, None), "while it opens, pushing is what it was"
 
 
 def test_another_joint_has_no_grip() -> None:

@@ -50,6 +50,41 @@ def test_a_refusal_names_the_reason_and_the_setting_that_allows_it(monkeypatch: 
     assert "LimitRTPRIO=10" in answer.message
 
 
+ORDINARY_USER = """
+import os, resource, sys
+from real.control.realtime import ask_real_time
+limit = int(sys.argv[1])
+if limit != resource.getrlimit(resource.RLIMIT_RTPRIO)[0]:
+    try:
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (limit, limit))
+    except (ValueError, OSError):
+        print("no such limit here")
+        raise SystemExit
+os.setgroups([])
+os.setresgid(1000, 1000, 1000)
+os.setresuid(1000, 1000, 1000)  # what the process might do (its bounding set) stays, what it may do is gone
+print(ask_real_time(40), os.sched_getscheduler(0) == os.SCHED_FIFO)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("limit", [0, 39, 40])
+def test_an_ordinary_user_has_the_priority_of_the_limit_and_not_of_a_capability_around_it(limit: int) -> None:
+    """As in a container with a USER: `--cap-add` widens the bounding set alone, `--ulimit rtprio` is a limit."""
+    command = [sys.executable, "-c", ORDINARY_USER, str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    if "no such limit" in done.stdout:
+        pytest.skip("this machine's root may not raise RLIMIT_RTPRIO (CAP_SYS_RESOURCE)")
+    if limit >= 40:
+        assert "SCHED_FIFO, priority 40" in done.stdout
+        assert done.stdout.endswith("True\n")
+    else:
+        assert f"RLIMIT_RTPRIO is {limit}" in done.stdout
+        assert "--ulimit rtprio=40" in done.stdout
+        assert done.stdout.endswith("False\n")
+
+
 @pytest.mark.parametrize("priority", [0, 100, -1])
 def test_a_priority_out_of_range_is_refused(priority: int) -> None:
     with pytest.raises(ValueError, match="allowed are 1 to 99"):

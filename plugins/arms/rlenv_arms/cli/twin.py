@@ -28,8 +28,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Lines on standard input plant faults while it runs: unplug, plug, brown-out [ID], torque-on-goal on (firmware
 that takes a goal for an order to put torque on), hang ID, wake ID, volts NUMBER, lose SHARE (likewise corrupt, double,
-shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand and each joint's angle in
-degrees; let-go.
+shorten, noise, delay). A springy thing that the open fingers just touch: thing STIFFNESS (N m/rad); no-thing. A
+person's hand on joints without torque, as on a leader arm: hand and each joint's angle in degrees; let-go.
 
 Examples:
 
@@ -142,6 +142,13 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
                 return f"hand at {time.monotonic_ns()} ns"
             case ["let-go"]:
                 arm.hand = None
+            case ["thing", stiffness]:
+                grips = [index for index, joint in enumerate(arm.arm.joints) if joint.grips]
+                if not grips:
+                    return f"no joint of a {arm.arm.name} grips"
+                arm.thing = grips[0], float(arm.joints[grips[0]]), float(stiffness)
+            case ["no-thing"] if arm.thing is not None:
+                arm.thing = *arm.thing[:2], 0.0
             case [share, value] if share in _SHARES:
                 setattr(faults, share, float(value))
             case _:

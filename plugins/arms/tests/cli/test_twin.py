@@ -188,6 +188,11 @@ def test_faults_are_planted_by_words(arm: ServoArm) -> None:
     assert obey(["torque-on-goal", "on"], arm, terminal) == "done: torque-on-goal on"
     arm.servos[2].write(42, b"\x00\x08")
     assert [servo.drive for servo in arm.servos] == ["off", "off", "on", "off", "off", "off"]
+    assert obey(["no-thing"], arm, terminal).startswith("unknown"), "there is none yet"
+    assert obey(["thing", "2.0"], arm, terminal) == "done: thing 2.0"
+    assert arm.thing == pytest.approx((5, float(arm.joints[5]), 2.0))
+    assert obey(["no-thing"], arm, terminal) == "done: no-thing"
+    assert arm.thing == pytest.approx((5, float(arm.joints[5]), 0.0))
     assert obey(["volts", "many"], arm, terminal).startswith("volts many: ")
     assert obey(["explode"], arm, terminal).startswith("unknown: explode")
     assert obey(["plug"], arm, terminal).startswith("plugged in at")

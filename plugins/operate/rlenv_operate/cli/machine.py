@@ -28,6 +28,8 @@ _UNSYNCHRONISED = 5
 _TIMEX_BYTES = 208
 """Size of ``struct timex`` on 64-bit Linux."""
 _LOOP_PRIORITY = 40
+_CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
+"""Files that Docker and Podman put into a container."""
 _DISK_BYTES, _SHARED_BYTES = 2 << 30, 64 << 20
 _DDS_BUFFER_BYTES = 2 << 20
 _DDS_DOMAINS = 232
@@ -111,10 +113,14 @@ def _real_time(system: System) -> Iterator[Finding]:
     if sys.platform != "linux":
         yield Finding("real-time rights", None, f"not examined on {sys.platform}")
         return
+    in_container = any((system.root / mark).exists() for mark in _CONTAINER_MARKS)
     allowed = 99 if system.has_capability(_CAP_SYS_NICE) else system.limit(resource.RLIMIT_RTPRIO)
     if allowed < _LOOP_PRIORITY:
         advice = (
-            f"for an even control loop: LimitRTPRIO={_LOOP_PRIORITY} in the systemd unit, or "
+            f"for an even control loop: docker run --ulimit rtprio={_LOOP_PRIORITY}; --cap-add SYS_NICE gives it to "
+            "root alone"
+            if in_container
+            else f"for an even control loop: LimitRTPRIO={_LOOP_PRIORITY} in the systemd unit, or "
             f"`@realtime - rtprio {_LOOP_PRIORITY}` in /etc/security/limits.d/realtime.conf, then log in again"
         )
         yield Finding("real-time rights", None, f"priority {allowed}, the loop asks for {_LOOP_PRIORITY}", advice)
@@ -122,7 +128,11 @@ def _real_time(system: System) -> Iterator[Finding]:
         yield Finding("real-time rights", True, f"up to priority {allowed}")
     unlimited = system.has_capability(_CAP_IPC_LOCK) or system.limit(resource.RLIMIT_MEMLOCK) == resource.RLIM_INFINITY
     if not unlimited:
-        advice = "LimitMEMLOCK=infinity in the systemd unit, or `@realtime - memlock unlimited` in limits.d"
+        advice = (
+            "docker run --ulimit memlock=-1"
+            if in_container
+            else "LimitMEMLOCK=infinity in the systemd unit, or `@realtime - memlock unlimited` in limits.d"
+        )
         yield Finding("locked memory", None, "limited: the loop's memory may be swapped out", advice)
     governors = {
         (system.root / path).read_text(encoding="utf-8").strip()

@@ -64,6 +64,15 @@ def test_a_cause_in_a_file_is_named(subject: str, system: System) -> None:
     assert cure in bad(limited)[subject].advice
 
 
+@pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])
+def test_in_a_container_the_advice_is_a_limit_and_no_capability(mark: str, system: System) -> None:
+    put(system.root, "proc/self/status", "CapEff:\t0\n")
+    put(system.root, mark, "")
+    found = bad(replace(system, limit=lambda which: 0))
+    assert "--ulimit rtprio=40" in found["real-time rights"].advice
+    assert "--ulimit memlock=-1" in found["locked memory"].advice
+
+
 Change = Callable[[System], System]
 CHANGES: dict[str, tuple[Change, str]] = {
     "time of day": (lambda system: replace(system, clock_state=lambda: 5), "set-ntp"),
