@@ -75,7 +75,9 @@ def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _imitate(recorded, "--method", "flow", "--out", tmp_path / "p.onnx") == 0
-    assert "held out: RMS error" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "held out (1 episode, by which nothing was chosen): RMS error" in printed
+    assert "train again with --units degrees or percent" in printed
     policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
     target = policy.act({"state": np.full(6, 30, np.float32)})["target"]
     assert target.shape == (6,)
@@ -129,6 +131,37 @@ def test_an_interrupted_training_goes_on_to_the_same_policy(
     state = {"state": np.full(6, 31, np.float32)}
     first, again = (rlenv_robot.load_policy(path).act(state)["target"] for path in (whole, out))
     np.testing.assert_allclose(first, again, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.plugin("policy_servers")
+def test_a_set_without_time_or_robot_is_told_how_its_policy_is_called_and_is_served_without_a_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay buffer of Diffusion Policy: images and a state, and neither rate nor robot."""
+    zarr, out = pytest.importorskip("zarr"), tmp_path / "p.onnx"
+    pytest.importorskip("numcodecs")
+    root, rng = zarr.open_group(str(tmp_path / "set"), mode="w", zarr_format=2), np.random.default_rng(0)
+    columns = {"img": rng.integers(0, 255, (60, 16, 20, 3), np.uint8), "state": rng.normal(size=(60, 2))}
+    for name, values in {**columns, "action": rng.normal(size=(60, 2)).astype(np.float32)}.items():
+        root.create_array(f"data/{name}", shape=values.shape, dtype=values.dtype)[:] = values
+    root.create_array("meta/episode_ends", shape=(3,), dtype=np.int64)[:] = [20, 40, 60]
+    small = ("--updates", "2", "--batch", "4", "--width", "8")
+    assert main(["imitate", str(tmp_path / "set"), "--out", str(out), *small]) == 0
+    printed = capsys.readouterr().out
+    assert "predicted: 16 x target" in printed, "not one action, as at one frame a second"
+    assert '"img_image": uint8 (16, 20, 3)' in printed
+    assert "at the set's own rate" in printed
+    policy: Any = rlenv_robot.load_policy(out)
+    assert policy.data_set["rate_hz"] is None
+    observation = {"state": columns["state"][0], "img_image": columns["img"][0]}
+    assert main(["policy", "serve", str(out), "--as", "openpi", "--describe"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["task"], told["control_hz"], told["horizon"]) == ("set", None, 1)
+    from rlenv_policy_servers.serving.server import make_service
+
+    (answer,) = make_service(out, None, "openpi").client("key").answer(observation).values()
+    np.testing.assert_allclose(answer[0], policy.act(observation)["target"], atol=1e-5)
 
 
 @pytest.mark.parametrize(
