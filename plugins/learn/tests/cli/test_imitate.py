@@ -190,6 +190,18 @@ def test_what_can_not_be_learned_is_said_in_a_sentence(
     assert not (tmp_path / "p.onnx").exists()
 
 
+def test_a_draccus_that_lerobot_does_not_name_is_refused(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import rlenv_learn.cli.lerobot_trainer as trainer
+
+    monkeypatch.setattr(trainer, "find_spec", lambda name: object())
+    monkeypatch.setattr(trainer, "requires", lambda name: ["torch>=2", "draccus == 0.10.0"])
+    monkeypatch.setattr(trainer, "version", {"lerobot": "0.4.4", "draccus": "0.11.6"}.__getitem__)
+    assert _imitate(recorded, "--trainer", "lerobot", "--out", tmp_path / "p") == 2
+    assert "pip install 'draccus==0.10.0'" in capsys.readouterr().err
+
+
 def test_a_state_that_names_code_is_refused(tmp_path: Path) -> None:
     class Code:
         def __reduce__(self) -> tuple[Any, ...]:
