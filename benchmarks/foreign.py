@@ -141,6 +141,7 @@ def main() -> None:
     parser.add_argument("policies", type=Path, nargs="*")
     parser.add_argument("--python", required=True, help="an interpreter that has Meta-World")
     parser.add_argument("--episodes", type=int, default=25)
+    parser.add_argument("--first", type=int, default=0, help="number of the first episode, to share them out")
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--rules", nargs="*", choices=(*BLIND, *SEEING), default=(*BLIND, *SEEING))
     args = parser.parse_args()
@@ -157,7 +158,7 @@ def main() -> None:
     rules = {path.name: of_policy(path) for path in args.policies} | {name: known[name] for name in args.rules}
     ends: dict[str, list[tuple[bool, int, float]]] = {name: [] for name in rules}
     with simulator(args.python, args.task, args.seed) as simulated:
-        for number in range(args.episodes):
+        for number in range(args.first, args.first + args.episodes):
             for name, rule in rules.items():
                 ends[name].append(drive(simulated, rule, number, name not in BLIND))
     print(f"{args.task}, {args.episodes} episodes, seed {args.seed}")

@@ -78,8 +78,8 @@ def _check_draccus() -> None:
         wanted = re.match(r"draccus==([\w.]+)", line.replace(" ", ""))
         if wanted and version("draccus") != wanted[1]:
             raise ValueError(
-                f"lerobot {version('lerobot')} asks for draccus {wanted[1]}, and its policies can't be opened again with "
-                f"{version('draccus')}, which is installed: pip install 'draccus=={wanted[1]}'"
+                f"lerobot {version('lerobot')} asks for draccus {wanted[1]}; with {version('draccus')}, which is "
+                f"installed, its policies can't be opened again: pip install 'draccus=={wanted[1]}'"
             )
 
 
