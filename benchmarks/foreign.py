@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 import numpy as np
+from chunks import wilson
 
 import rlenv_robot as rr
 from rlenv_robot.source import SourceData
@@ -127,13 +128,6 @@ def drive(simulated: Connection, rule: Rule, number: int, sees: bool) -> tuple[b
     return bool(success), steps, spent / step
 
 
-def interval(hits: int, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share."""
-    share, z = hits / count, 1.96
-    middle, half = share + z * z / (2 * count), z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
-    return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set")
@@ -164,7 +158,7 @@ def main() -> None:
     print(f"{args.task}, {args.episodes} episodes, seed {args.seed}")
     for name, some in ends.items():
         hits, steps = sum(end[0] for end in some), np.median([end[1] for end in some])
-        low, high = interval(hits, len(some))
+        low, high = wilson(np.array([end[0] for end in some]))
         took = 1e3 * np.median([end[2] for end in some])
         print(f"{name:24} {hits:3} of {len(some)} ({low:.0%} to {high:.0%}), median {steps:.0f} steps, {took:.1f} ms")
 
