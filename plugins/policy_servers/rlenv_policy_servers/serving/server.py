@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hal import RobotError, Spec
 from rlenv_policy_servers.key_mapping import KeyMapping, own_names
@@ -105,11 +105,11 @@ def _of_set(path: str | Path) -> _Served:
     Raises:
         RobotError: it is not the policy of a data set.
     """
-    policy = load_policy(path)
+    policy: Any = load_policy(path)
     about = getattr(policy, "data_set", None)
     if not about:
         raise RobotError(f"{path} was not made of a data set by `rlenv-robot imitate`; name its task with --task")
-    return _Served(str(about["name"]), policy.observation, policy.action, about["rate_hz"])  # type: ignore[attr-defined]
+    return _Served(str(about["name"]), policy.observation, policy.action, about["rate_hz"])
 
 
 def _takes_history(policy: SavedPolicy) -> bool:
