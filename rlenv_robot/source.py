@@ -509,7 +509,7 @@ def open_source(
             zeros, so that a task of the robot can compute rewards.
         time_unit: the unit of mapped columns' ``time``: ``s``, ``ms``, ``us`` or ``ns``; None guesses it, with a note.
         header: whether mapped text tables (CSV) name their columns; None decides by their first row.
-        rate_hz: frames a second of mapped columns without ``time``, and of ALOHA's files.
+        rate_hz: frames a second of mapped columns and zarr without a time, and of ALOHA's files.
         swap_red_blue: whether encoded images in HDF5 hold blue where JPEG has red; None for those of ACT++ alone.
         cache: a folder for tables that can't lie beside their logs or do not fit into memory, and for downloads from an
             address; None uses the system's temporary folder for tables, and the user's cache for downloads.

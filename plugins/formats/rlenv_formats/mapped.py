@@ -39,7 +39,7 @@ from rlenv_formats.hdf5 import as_field
 from rlenv_formats.hdf5_cameras import CameraFinder, FileImages, FilePart
 from rlenv_formats.recorded_robot import RecordedRobot
 from rlenv_formats.table_files import SINGLE, SUFFIXES, Episode, FileEpisodes, natural
-from rlenv_formats.time_stamps import UNITS, guessed_unit, stamps_from
+from rlenv_formats.time_stamps import UNITS, counted_stamps, guessed_unit, stamps_from
 from rlenv_formats.unread_files import advice
 from rlenv_robot.robot_models import RobotModel
 
@@ -73,8 +73,7 @@ class TableOptions:
     def __post_init__(self) -> None:
         if self.time_unit is not None and self.time_unit not in UNITS:
             raise SourceError(f"time_unit is {self.time_unit!r}, allowed are {', '.join(UNITS)}")
-        if self.rate_hz is not None and not 1e-3 <= self.rate_hz <= 1e6:
-            raise SourceError(f"rate_hz is {self.rate_hz!r}, allowed are 0.001 to 1,000,000")
+        counted_stamps(0, self.rate_hz)
 
 
 def load_mapped(
@@ -335,7 +334,7 @@ class _Reader:
 
     def _stamps(self, source: Episode, steps: int, count: int) -> np.ndarray:
         if "time" not in self._names:
-            return np.round(np.arange(count) * (1e9 / (self._options.rate_hz or 1.0))).astype(np.int64)
+            return counted_stamps(count, self._options.rate_hz)
         columns = [source.read(theirs) for theirs in self._names["time"]]
         values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         if len(values) not in (steps, steps + 1) or values.ndim != len(columns):

@@ -27,6 +27,7 @@ from rlenv_formats.foreign import ONE_COLUMN, checked_columns, chosen_episodes, 
 from rlenv_formats.hdf5 import as_field
 from rlenv_formats.paired_steps import PairedSteps
 from rlenv_formats.stored_images import Part, StoredImages, is_image_shape
+from rlenv_formats.time_stamps import counted_stamps
 from rlenv_formats.zarr_arrays import ZARR_JSON, ZARRAY, ZIP, ZarrArray, open_arrays, zip_names
 
 __all__ = ["ZARR", "is_replay_buffer", "load_replay_buffer", "open_replay_buffer_images"]
@@ -112,6 +113,7 @@ def load_replay_buffer(
     columns: Mapping[str, str | Sequence[str]] | None = None,
     keep_last: bool = False,
     episodes: Sequence[int] | None = None,
+    rate_hz: float | None = None,
 ) -> Table:
     """Read a replay buffer.
 
@@ -126,14 +128,15 @@ def load_replay_buffer(
         keep_last: whether an episode's last action also becomes a row, for imitation; the row repeats the last
             observation.
         episodes: numbers of the episodes to read; None reads all.
+        rate_hz: frames a second, if the buffer has no ``timestamp``; None counts frames as seconds, with a note.
 
     Raises:
-        SourceError: the path is not a replay buffer, no episode can be read, columns name arrays that do not exist, or
-            numcodecs is not installed.
+        SourceError: the path is not a replay buffer, the rate is out of range, no episode can be read, columns name
+            arrays that do not exist, or numcodecs is not installed.
     """
     buffer = _open(Path(path))
     names, notes = _named(buffer, columns or {})
-    reader = _Reader(buffer, names)
+    reader = _Reader(buffer, names, rate_hz)
     episodes_read = PairedSteps(buffer.path, reader.layout, keep_last)
     chosen = chosen_episodes(buffer.path, episodes, len(buffer.ends))
     for number, begin, stop in buffer.spans():
@@ -166,7 +169,9 @@ def _named(buffer: _Buffer, columns: Mapping[str, str | Sequence[str]]) -> tuple
 class _Reader:
     """Reads episodes of a buffer into rows."""
 
-    def __init__(self, buffer: _Buffer, names: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, buffer: _Buffer, names: Mapping[str, Sequence[str]], rate_hz: float | None) -> None:
+        counted_stamps(0, rate_hz)
+        self._rate_hz = rate_hz
         self._columns: Columns = {ours: tuple(buffer.arrays[one] for one in some) for ours, some in names.items()}
         self._observed, self._acted = (
             field_names(ours for ours in names if ours.startswith(part)) for part in ("observation.", "action")
@@ -218,7 +223,8 @@ class _Reader:
         )
         ends = [bool(self._one(name, stop - 1, stop)[0]) if name in self._columns else False
                 for name in ("terminated", "truncated")]  # fmt: skip
-        stamps = stamps_of(self._one("time", begin, stop) if "time" in self._columns else np.arange(stop - begin))
+        timed = "time" in self._columns
+        stamps = stamps_of(self._one("time", begin, stop)) if timed else counted_stamps(stop - begin, self._rate_hz)
         episodes.add(number, observation, action, reward[:count], (ends[0], ends[1]), stamps, {})
 
     def _values(self, names: Mapping[str, str], begin: int, stop: int) -> dict[str, np.ndarray]:
@@ -230,7 +236,9 @@ class _Reader:
 
     def notes(self) -> list[str]:
         """Return a sentence about each thing that a user must know."""
-        notes = [] if "time" in self._columns else ["no time was recorded; the stamps count frames as seconds"]
+        notes = []
+        if "time" not in self._columns and self._rate_hz is None:
+            notes.append("no time was recorded; the stamps count frames as seconds (rate_hz= sets the frames a second)")
         if self._poses:
             notes.append("no actions were recorded; the pose and the gripper's width of the next frame are the action")
         if self._spare > 0:
@@ -323,6 +331,6 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 ZARR = Format(
     "zarr", is_replay_buffer, load_replay_buffer, open_images=open_replay_buffer_images, candidates=_candidates,
-    options=("columns", "keep_last", "episodes"), advice=_advice,
+    options=("columns", "keep_last", "episodes", "rate_hz"), advice=_advice,
     looks=f"data and {_ENDS} (zarr of Diffusion Policy or UMI, or its .zip)",
 )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["UNITS", "guessed_unit", "stamps_from"]
+__all__ = ["UNITS", "counted_stamps", "guessed_unit", "stamps_from"]
 
 UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """Unit of time -> nanoseconds."""
@@ -89,3 +89,14 @@ def _check_rising(stamps: np.ndarray) -> None:
         f"time does not rise: it goes back in {count} rows, first in row {row}, by up to {back:g} s; sort the rows, or "
         "name the column that tells episodes apart as episode"
     )
+
+
+def counted_stamps(count: int, rate_hz: float | None) -> np.ndarray:
+    """Return the time stamps of frames that have no time, in nanoseconds; without a rate they count as seconds.
+
+    Raises:
+        SourceError: the rate is out of range.
+    """
+    if rate_hz is not None and not 1e-3 <= rate_hz <= 1e6:
+        raise SourceError(f"rate_hz is {rate_hz!r}, allowed are 0.001 to 1,000,000")
+    return np.asarray(np.round(np.arange(count) * (1e9 / (rate_hz or 1.0))).astype(np.int64))

@@ -62,6 +62,16 @@ def check(table: Table, values: Arrays, keep: bool = False) -> None:
         assert rows["truncated"][-1]
 
 
+def test_frames_without_time_count_at_the_rate_that_is_given(tmp_path: Path) -> None:
+    write_buffer(tmp_path / "pusht.zarr", arrays())
+    table = rr.open_source(tmp_path / "pusht.zarr", rate_hz=10).table
+    np.testing.assert_array_equal(np.diff(table.rows["stamp_ns"][: LENGTHS[0]]), 10**8)
+    assert not any("no time" in note for note in table.notes)
+    assert any("rate_hz=" in note for note in rr.open_source(tmp_path / "pusht.zarr").table.notes)
+    with pytest.raises(SourceError, match="rate_hz is -1"):
+        load_replay_buffer(tmp_path / "pusht.zarr", rate_hz=-1)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("place", ["pusht.zarr", "pusht.zarr.zip"])
 @pytest.mark.parametrize("version", [2, 3])

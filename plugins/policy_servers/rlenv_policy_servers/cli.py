@@ -21,7 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "state of one episode. Requests are not printed."
     )
     parser.add_argument("policy", help="a policy: .onnx, .npz or .toml, or a folder that LeRobot saved")
-    parser.add_argument("--task", required=True, metavar="NAME", help="the task whose observations the policy takes")
+    words = "the task whose observations the policy takes (a policy that `imitate` made of a data set needs none)"
+    parser.add_argument("--task", metavar="NAME", help=words)
     parser.add_argument(
         "--as", dest="dialect", required=True, choices=("openpi", "groot", "lerobot"), help="whose clients"
     )
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         service, args.dialect, args.address, bool(token), args.max_mib << 20, args.clients
     )
     place = parse_address(f"{args.dialect}://{args.address or '127.0.0.1'}")._replace(port=server.port)
-    say(f"{args.policy} for {args.task}: serving {place}")
+    say(f"{args.policy} for {service.metadata['task']}: serving {place}")
     try:
         server.serve()
     finally:

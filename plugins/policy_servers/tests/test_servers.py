@@ -278,6 +278,11 @@ def test_the_description_names_fields_shapes_units_and_rate(reach: Path, capsys:
     assert (part["unit"], part["elements"][0], part["meaning"]) == ("rad", "shoulder_pan", "goal angles of the servos")
 
 
+def test_a_policy_of_no_data_set_needs_its_task(reach: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "serve", str(reach), "--as", "openpi"]) == 2
+    assert "--task" in capsys.readouterr().err
+
+
 def test_a_policy_of_another_task_is_not_served(reach: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "serve", str(reach), "--task", "so101-push", "--as", "groot"]) == 2
     assert "this policy is for so101-reach" in capsys.readouterr().err

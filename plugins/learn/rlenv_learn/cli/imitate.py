@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,8 @@ __all__ = ["add", "run"]
 
 _SAVED_S = 30.0
 """Time between two states of a training that are written, seconds."""
-_MOST_ACTIONS = 64
-"""Largest chunk by default."""
+_LEAST_ACTIONS, _MOST_ACTIONS = 16, 64
+"""Smallest and largest chunk by default; the first is that of Chi et al."""
 _INTERRUPTED = 130
 _TRAINERS = ("ours", "lerobot")
 
@@ -136,11 +137,13 @@ def run(args: argparse.Namespace) -> int:
     about: JsonDict = {"trainer": f"imitate {args.method}", "updates": training.settings.updates, "seed": args.seed}
     if test:
         errors = _held_out(training, test)
-        say(_error_line(errors, training.settings.chunk))
+        say(_error_line(errors, len(test), training.settings.chunk))
         about["held_out"] = errors._asdict()
     training.save(out, about)
     state.unlink(missing_ok=True)
     say(f"{out}: {args.method}, {training.settings.updates} updates in {time.monotonic() - began:.0f} s")
+    for line in _next_steps(training, out):
+        say(line)
     return 0
 
 
@@ -176,7 +179,7 @@ def _episodes(source: SourceData, args: argparse.Namespace) -> tuple[list[int], 
 def _training(args: argparse.Namespace, source: SourceData, train: Sequence[int], task: Task | None) -> SetTraining:
     from rlenv_learn.imitation.set_training import SetTraining
 
-    settings = _settings(args, source)
+    settings = _settings(args, source, train)
     with progress_bars(lines=False) as bars:
         advance = bars.begin("decode images")
         return SetTraining(
@@ -184,7 +187,7 @@ def _training(args: argparse.Namespace, source: SourceData, train: Sequence[int]
         )
 
 
-def _settings(args: argparse.Namespace, source: SourceData) -> SetSettings:
+def _settings(args: argparse.Namespace, source: SourceData, train: Sequence[int]) -> SetSettings:
     from recorder.images.sources import ImageSources
     from rlenv_learn.imitation.set_training import METHODS, SetSettings, recorded_rate_hz
 
@@ -192,7 +195,7 @@ def _settings(args: argparse.Namespace, source: SourceData) -> SetSettings:
     given = {name: getattr(args, name) for name in defaults._fields if getattr(args, name) is not None}
     cameras = _names(args.cameras)
     sees = bool(ImageSources(source.table).cameras()) if cameras is None else bool(cameras)
-    chunk = args.chunk or max(1, min(_MOST_ACTIONS, round(recorded_rate_hz(source))))
+    chunk = args.chunk or _chunk(recorded_rate_hz(source), int(source.transitions.lengths[train].max()))
     execute = args.execute if args.execute is not None else 0 if args.method == "act" else -(-chunk // 2)
     return SetSettings(
         args.method, chunk, execute=execute, batch=args.batch or (32 if sees else 64),
@@ -200,6 +203,11 @@ def _settings(args: argparse.Namespace, source: SourceData) -> SetSettings:
         rate=args.learning_rate, relative=None if args.actions is None else args.actions == "relative",
         observation=_names(args.observation), cameras=cameras, size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip
+
+
+def _chunk(rate_hz: float | None, longest: int) -> int:
+    """Return the length of a chunk: a second, within bounds; at an unknown rate the lower bound."""
+    return min(longest, max(_LEAST_ACTIONS, min(_MOST_ACTIONS, round(rate_hz or 0))))
 
 
 def _description(training: SetTraining, held_out: int) -> str:
@@ -253,13 +261,52 @@ def _held_out(training: SetTraining, test: Sequence[int]) -> HeldOutError:
     return held_out_error(training.policy.predict, training.windows, windows, training.settings.seed)
 
 
-def _error_line(error: HeldOutError, chunk: int) -> str:
+def _error_line(error: HeldOutError, episodes: int, chunk: int) -> str:
     verdict = "" if error.is_better else "; the policy is no better than a guess: give it more episodes or --updates"
     return (
-        f"held out: RMS error of the next {counted(chunk, 'action')} at {error.windows} steps, in standard deviations: "
+        f"held out ({counted(episodes, 'episode')}, by which nothing was chosen): RMS error of the next "
+        f"{counted(chunk, 'action')} at {error.windows} steps, in standard deviations: "
         f"{error.policy:.3f} (the mean action {error.mean:.3f}, the last action or position held {error.held:.3f})"
         f"{verdict}"
     )
+
+
+def _next_steps(training: SetTraining, out: Path) -> list[str]:
+    """Return lines that say how the policy's file is used: by a command where a robot of ours has its fields."""
+    from rlenv_learn.policies.joint_units import is_so101
+
+    about, fields = training.description(), training.fields
+    name = shlex.quote(str(out))
+    if (task := _task_of(training)) is not None:
+        return [f"next: rlenv-robot run {task} --policy {name}   (the simulation; --robot ADDRESS for a served one)"]
+    if is_so101(about.get("robot"), fields.observation, fields.action):
+        if "joints" in about:
+            return [f"next: rlenv-robot run so101-reach --policy {name} --robot ADDRESS   (joints are converted)"]
+        return ["next: to run it on an SO-101, train again with --units degrees or percent: the set does not say which"]
+    rate = about["rate_hz"]
+    observed = ", ".join(f'"{field.name}": {field.dtype} {_shape(field.shape)}' for field in fields.observation)
+    acted = ", ".join(f"{field.name} {_shape(field.shape)}" for field in fields.action)
+    pace = "once for each frame, at the set's own rate" if rate is None else f"{rate:g} times a second"
+    return [
+        f"next: policy = rlenv_robot.load_policy({str(out)!r}); policy.reset() at the beginning of an episode, then "
+        f"{pace}",
+        f"      policy.act({{{observed}}}) returns {acted}, all in the set's units",
+        f"or for a simulator in an environment of its own: rlenv-robot policy serve {name} --as openpi",
+    ]
+
+
+def _task_of(training: SetTraining) -> str | None:
+    """Return the registered task of the set whose fields the policy has; None if there is none."""
+    from rlenv_robot.registry import find_task
+
+    info, fields = training.source.table.episodes[training.episodes[0]], training.fields
+    try:
+        task = find_task(str(info.get("task") or info.get("world") or ""))
+    except ValueError:
+        return None
+    known = {field.name for field in task.observation}
+    fits = known >= set(fields.observation.names) and not task.action.difference(fields.action)
+    return task.name if fits else None
 
 
 def _checked_out(args: argparse.Namespace) -> Path:

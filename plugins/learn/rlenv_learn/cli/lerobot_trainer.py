@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,11 +64,23 @@ def _checked(args: argparse.Namespace) -> Path:
     out = Path(args.out)
     if find_spec("lerobot") is None:
         raise ValueError("--trainer lerobot needs LeRobot: pip install lerobot; --trainer ours goes without it")
+    _check_draccus()
     if args.method not in _METHODS:
         raise ValueError(f"LeRobot has no method {args.method!r}; allowed are {', '.join(_METHODS)}, or --trainer ours")
     if out.exists():
         raise ValueError(f"--out is {args.out!r}, which exists; LeRobot's policy is a new folder")
     return out
+
+
+def _check_draccus() -> None:
+    """Refuse a draccus other than LeRobot's: with a newer one a saved policy's ``config.json`` lacks its type."""
+    for line in requires("lerobot") or ():
+        wanted = re.match(r"draccus==([\w.]+)", line.replace(" ", ""))
+        if wanted and version("draccus") != wanted[1]:
+            raise ValueError(
+                f"lerobot {version('lerobot')} asks for draccus {wanted[1]}; with {version('draccus')}, which is "
+                f"installed, its policies can't be opened again: pip install 'draccus=={wanted[1]}'"
+            )
 
 
 def _root(

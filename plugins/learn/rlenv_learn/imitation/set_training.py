@@ -313,14 +313,20 @@ class TrainingState(NamedTuple):
         return TrainingState(identity, read)
 
 
-def recorded_rate_hz(source: SourceData) -> float:
-    """Return the rate of a set's frames: that of its description, else of the median period between its stamps."""
+def recorded_rate_hz(source: SourceData) -> float | None:
+    """Return the rate of a set's frames: that of its description, else of the median period between its stamps.
+
+    None where the set stores no time, so that its stamps count frames as seconds, or where the stamps do not rise.
+    """
     described = [info.get("fps") for info in source.table.episodes[:1]]
     if described and described[0]:
         return float(described[0])
     begin, end = int(source.table.starts[0]), int(source.table.stops[0])
-    period_ns = float(np.median(np.diff(source.table.rows["stamp_ns"][begin:end])))
-    return round(1e9 / period_ns, 2) if period_ns > 0 else 30.0
+    periods_ns = np.diff(source.table.rows["stamp_ns"][begin:end])
+    if (periods_ns == 10**9).all():
+        return None
+    period_ns = float(np.median(periods_ns))
+    return round(1e9 / period_ns, 2) if period_ns > 0 else None
 
 
 def _recorded_robot(source: SourceData) -> RobotSpec | None:

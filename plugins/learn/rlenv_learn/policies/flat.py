@@ -109,16 +109,18 @@ def export_onnx(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Suppress messages of PyTorch's exporter about its packages and deprecations."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Suppress messages of PyTorch's exporter about its packages, deprecations and folded constants."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 class FlatGraph(nn.Module):

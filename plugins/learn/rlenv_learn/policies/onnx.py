@@ -263,7 +263,8 @@ def load_onnx(path: str | Path) -> OnnxPolicy | JointUnitsPolicy:
         return policy
     try:
         joints = JointMap.from_dict(about["joints"]) if "joints" in about else None
-        return JointUnitsPolicy(policy, joints, float(about["rate_hz"]), str(path))
+        rate = None if about["rate_hz"] is None else float(about["rate_hz"])
+        return JointUnitsPolicy(policy, joints, rate, str(path))
     except (ValueError, KeyError, TypeError) as error:
         raise RobotError(f"{path}: its metadata is damaged: {error!r}") from error
 

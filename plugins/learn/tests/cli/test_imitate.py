@@ -75,7 +75,9 @@ def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _imitate(recorded, "--method", "flow", "--out", tmp_path / "p.onnx") == 0
-    assert "held out: RMS error" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "held out (1 episode, by which nothing was chosen): RMS error" in printed
+    assert "train again with --units degrees or percent" in printed
     policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
     target = policy.act({"state": np.full(6, 30, np.float32)})["target"]
     assert target.shape == (6,)
@@ -131,6 +133,38 @@ def test_an_interrupted_training_goes_on_to_the_same_policy(
     np.testing.assert_allclose(first, again, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.plugin("policy_servers")
+def test_a_set_without_time_or_robot_is_told_how_its_policy_is_called_and_is_served_without_a_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay buffer of Diffusion Policy: images and a state, and neither rate nor robot."""
+    zarr, out = pytest.importorskip("zarr"), tmp_path / "p.onnx"
+    pytest.importorskip("numcodecs")
+    root, rng = zarr.open_group(str(tmp_path / "set"), mode="w", zarr_format=2), np.random.default_rng(0)
+    columns = {"img": rng.integers(0, 255, (60, 16, 20, 3), np.uint8), "state": rng.normal(size=(60, 2))}
+    for name, values in {**columns, "action": rng.normal(size=(60, 2)).astype(np.float32)}.items():
+        root.create_array(f"data/{name}", shape=values.shape, dtype=values.dtype)[:] = values
+    root.create_array("meta/episode_ends", shape=(3,), dtype=np.int64)[:] = [20, 40, 60]
+    small = ("--updates", "2", "--batch", "4", "--width", "8")
+    assert main(["imitate", str(tmp_path / "set"), "--out", str(out), *small]) == 0
+    printed, told = capsys.readouterr()
+    assert not told, "the exporter is quiet"
+    assert "predicted: 16 x target" in printed, "not one action, as at one frame a second"
+    assert '"img_image": uint8 (16, 20, 3)' in printed
+    assert "at the set's own rate" in printed
+    policy: Any = rlenv_robot.load_policy(out)
+    assert policy.data_set["rate_hz"] is None
+    observation = {"state": columns["state"][0], "img_image": columns["img"][0]}
+    assert main(["policy", "serve", str(out), "--as", "openpi", "--describe"]) == 0
+    description = json.loads(capsys.readouterr().out)
+    assert [description[key] for key in ("task", "control_hz", "horizon")] == ["set", None, 1]
+    from rlenv_policy_servers.serving.server import make_service
+
+    (answer,) = make_service(out, None, "openpi").client("key").answer(observation).values()
+    np.testing.assert_allclose(answer[0], policy.act(observation)["target"], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "words", "telling"),
     [
@@ -155,6 +189,18 @@ def test_what_can_not_be_learned_is_said_in_a_sentence(
     assert telling in error
     assert error.count("\n") == 1
     assert not (tmp_path / "p.onnx").exists()
+
+
+def test_a_draccus_that_lerobot_does_not_name_is_refused(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import rlenv_learn.cli.lerobot_trainer as trainer
+
+    monkeypatch.setattr(trainer, "find_spec", lambda name: object())
+    monkeypatch.setattr(trainer, "requires", lambda name: ["torch>=2", "draccus == 0.10.0"])
+    monkeypatch.setattr(trainer, "version", {"lerobot": "0.4.4", "draccus": "0.11.6"}.__getitem__)
+    assert _imitate(recorded, "--trainer", "lerobot", "--out", tmp_path / "p") == 2
+    assert "pip install 'draccus==0.10.0'" in capsys.readouterr().err
 
 
 def test_a_state_that_names_code_is_refused(tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hal import RobotError
+from hal import RobotError, Spec
 from rlenv_policy_servers.key_mapping import KeyMapping, own_names
 from rlenv_policy_servers.policy_file import PolicyFile, parse_address, read_policy_file
 from rlenv_policy_servers.serving.service import PolicyService
 from rlenv_robot.policies.chunks import ChunkPredictor, HasChunkPredictor
 from rlenv_robot.policies.policy import SavedPolicy, load_policy
-from rlenv_robot.registry import task as find_task
+from rlenv_robot.registry import task as registered_task
 from rlenv_robot.robot_models import robot_model_of
 
 __all__ = ["PolicyServer", "make_service", "open_server"]
@@ -34,7 +34,7 @@ class PolicyServer(Protocol):
 
 def make_service(
     policy: str | Path,
-    task: str,
+    task: str | None,
     dialect: str,
     *,
     keys: str | Path | None = None,
@@ -45,7 +45,8 @@ def make_service(
 
     Args:
         policy: the policy's file.
-        task: the name of the task whose observations and actions the policy has.
+        task: the name of the task whose observations and actions the policy has; None for a policy of a data set, which
+            has those of its set (``rlenv-robot imitate``).
         dialect: ``openpi``, ``groot`` or ``lerobot``.
         keys: a policy file with the clients' keys; None takes the names of the fields.
         token: what clients must send; empty admits every client.
@@ -53,10 +54,10 @@ def make_service(
 
     Raises:
         SpecMismatch: the policy or the keys don't fit the task.
-        RobotError: a file can't be read.
+        RobotError: a file can't be read, or the policy is not of a data set, and there is no task.
     """
-    found = find_task(task)
-    observation, action = found.observation, found.action
+    served = _of_task(task) if task is not None else _of_set(policy)
+    observation, action = served.observation, served.action
     if keys is None:
         sent, received, field = own_names(observation, action, dialect)
         server = f"{dialect}://127.0.0.1"
@@ -70,18 +71,49 @@ def make_service(
     def load() -> SavedPolicy | ChunkPredictor:
         loaded = load_policy(policy)
         loaded.check(observation, action)
+        if _takes_history(loaded):  # a client may not ask at each frame, so it gets one action for each observation
+            return loaded
         return (isinstance(loaded, HasChunkPredictor) and loaded.chunk_predictor()) or loaded
 
     first = load()
     metadata = {
         "policy": Path(policy).name,
-        "task": found.name,
-        "control_hz": robot_model_of(found).load_spec().rate_hz,
+        "task": served.name,
+        "control_hz": served.rate_hz,
         "horizon": first.length if isinstance(first, ChunkPredictor) else 1,
     }
     if isinstance(first, ChunkPredictor):
         first.close()
     return PolicyService(load, mapping, observation, action, metadata, token=token, most_clients=most_clients)
+
+
+class _Served(NamedTuple):
+    name: str
+    observation: Spec
+    action: Spec
+    rate_hz: float | None
+
+
+def _of_task(name: str) -> _Served:
+    task = registered_task(name)
+    return _Served(task.name, task.observation, task.action, robot_model_of(task).load_spec().rate_hz)
+
+
+def _of_set(path: str | Path) -> _Served:
+    """Return what a policy's file says of its data set.
+
+    Raises:
+        RobotError: it is not the policy of a data set.
+    """
+    policy: Any = load_policy(path)
+    about = getattr(policy, "data_set", None)
+    if not about:
+        raise RobotError(f"{path} was not made of a data set by `rlenv-robot imitate`; name its task with --task")
+    return _Served(str(about["name"]), policy.observation, policy.action, about["rate_hz"])
+
+
+def _takes_history(policy: SavedPolicy) -> bool:
+    return getattr(getattr(policy, "execution", None), "history", 1) > 1
 
 
 def open_server(
