@@ -102,6 +102,7 @@ def _opened(file: Path, computed: Mapping[str, Mapping[str, str]]) -> sqlite3.Co
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute("CREATE INDEX IF NOT EXISTS stored_episode ON stored (set_id, episode)")
             for group, columns in computed.items():
                 _make_group(connection, group, columns)
         _make_view(connection, computed)

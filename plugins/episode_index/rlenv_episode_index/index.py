@@ -14,10 +14,11 @@ from typing import NamedTuple, TypeVar
 from hal import RobotError, SourceError
 from recorder.formats.registry import format_of
 from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import corrections, labelled, read_labels
+from recorder.log.labels import labelled
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
 from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, stamp_of, transaction
+from rlenv_episode_index.label_changes import apply_labels, label_change, label_state, recorded_values, same_labels
 from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import (
     RUN,
@@ -26,7 +27,6 @@ from rlenv_episode_index.sets import (
     find_sets,
     folder_times,
     format_options,
-    labels_stamp,
     read_set,
     reads_some,
 )  # fmt: skip
@@ -52,8 +52,6 @@ _BLOCK = 4096
 """Episodes whose rows are read at once, where a format can read some episodes."""
 _PAGE = 1000
 """Records up to which the columns of a page are read after it was found."""
-_LABEL_KEYS = ("verdict", "success", "source", "expert", "note", "tags")
-_LABEL_COLUMNS = ("source", "expert", "success", "verdict", "tags", "note")
 
 Report = Callable[[int, int], None]
 """Takes how much is done, and how much there is."""
@@ -409,7 +407,11 @@ class EpisodeIndex:
             connection.executemany("INSERT INTO temp.opened VALUES (?, ?)", enumerate(ids))
 
         self._read(show)
-        self.notes = [f"{one.path}: {one.problem}" for one in self.sets() if one.problem]
+        statement = (
+            "SELECT s.path || ': ' || s.problem FROM temp.opened o JOIN main.sets s ON s.id = o.set_id "
+            "WHERE s.problem <> '' ORDER BY o.place"
+        )
+        self.notes = [note for (note,) in self._read(lambda connection: connection.execute(statement).fetchall())]
 
     def _found(self, root: Path) -> list[FoundSet]:
         """Return the sets below a path, by the index if the folders around them have not changed."""
@@ -455,17 +457,17 @@ class EpisodeIndex:
         except OSError:
             self._read(lambda c: self._drop(c, [] if known is None else [(known[0],)]))
             return None
-        labels = labels_stamp(Path(found.path))
         if known is not None and known[1] == stamp:
-            if known[2] != labels:
-                self._relabel(known[0], found, labels)
+            if not same_labels(Path(found.path), known[2]):
+                self._relabel(known[0], found, known[2])
             return known[0]
-        return self._add(found, stamp, labels)
+        return self._add(found, stamp)
 
-    def _add(self, found: FoundSet, stamp: str, labels: str) -> int:
+    def _add(self, found: FoundSet, stamp: str) -> int:
         """Read the records of a set into the index, in place of older ones."""
-        problem, rows = None, []
+        problem, rows, labels = None, [], "[]"
         try:
+            labels = label_state(Path(found.path))
             rows = list(self._described(found))
         except RobotError as error:
             problem = str(error)
@@ -498,8 +500,9 @@ class EpisodeIndex:
         if found.format == RUN:
             table = read_set(found, self._reading, labels=False)
             records = episode_records(table, costly=("robot",))
-            for mark, record in zip(episode_marks(table.episodes), records, strict=True):
-                yield mark, None, 0, *sql_row(record, STORED)
+            for mark, info, record in zip(episode_marks(table.episodes), table.episodes, records, strict=True):
+                recorded = None if "labelled" in info else recorded_values(info)  # what a label replaced is not known
+                yield mark, recorded, 0, *sql_row(record, STORED)
             return
         data_format = format_of(found.format)
         if data_format.describe is None:
@@ -513,40 +516,20 @@ class EpisodeIndex:
             records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
         has_rows = int(data_format.describe is None)
         for mark, info, record in zip(episode_marks(infos), infos, records, strict=True):
-            recorded = {key: info[key] for key in _LABEL_KEYS if info.get(key) is not None}
-            yield mark, json.dumps(recorded, default=str), has_rows, *sql_row(record, STORED)
+            yield mark, recorded_values(info), has_rows, *sql_row(record, STORED)
 
-    def _relabel(self, set_id: int, found: FoundSet, labels: str) -> None:
-        """Apply the labels of a set again, after their file has changed."""
-        path = Path(found.path)
-        try:
-            by_mark = self._label_records(found) if found.format == RUN else None
-            given = read_labels(path)
-        except RobotError as error:
-            self._store_problem(set_id, str(error))
-            return
-        assigned = ", ".join(f'"{column}" = ?' for column in _LABEL_COLUMNS)
+    def _relabel(self, set_id: int, found: FoundSet, state: str) -> None:
+        """Apply the labels of a set that changed since a state of them was taken."""
 
         def store(connection: sqlite3.Connection) -> None:
+            change = label_change(Path(found.path), state)
             with transaction(connection):
-                rows = connection.execute(
-                    "SELECT position, episode, mark, recorded FROM main.stored WHERE set_id = ?", (set_id,)
-                ).fetchall()
-                for position, number, mark, recorded in rows:
-                    if by_mark is None:
-                        info: JsonDict = json.loads(recorded or "{}")
-                        record = label_record({**info, **corrections(info, given.get(number, {}))})
-                    elif mark in by_mark:
-                        record = by_mark[mark]
-                    else:
-                        continue
-                    connection.execute(
-                        f"UPDATE main.stored SET {assigned} WHERE set_id = ? AND position = ?",
-                        (*sql_row(record, _LABEL_COLUMNS), set_id, position),
-                    )
-                connection.execute("UPDATE main.sets SET labels = ? WHERE id = ?", (labels, set_id))
+                apply_labels(connection, set_id, change, lambda: self._label_records(found))
 
-        self._read(store)
+        try:
+            self._read(store)
+        except RobotError as error:
+            self._store_problem(set_id, str(error))
 
     def _label_records(self, found: FoundSet) -> dict[str, JsonDict]:
         """Return mark -> the columns that labels can change, of a run, whose table has the labels."""

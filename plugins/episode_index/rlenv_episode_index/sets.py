@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import NamedTuple
 from hal import SourceError
 from recorder.formats.registry import Format, format_of, recognised, sets_in
 from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import label_files
 from recorder.names import LOG_NAME
 from recorder.table.table import Table
 from rlenv_robot.data.folder import read_folder
@@ -25,7 +23,6 @@ __all__ = [
     "find_sets",
     "folder_times",
     "format_options",
-    "labels_stamp",
     "read_set",
     "reads_some",
 ]
@@ -120,12 +117,6 @@ def read_set(found: FoundSet, reading: JsonObject, numbers: Sequence[int] | None
     data_format = format_of(found.format)
     some = numbers if reads_some(found.format) else None
     return data_format.read(Path(found.path), labels=labels, episodes=some, **format_options(data_format, reading))
-
-
-def labels_stamp(path: Path) -> str:
-    """Return a text that differs once the labels of a run or data set have changed."""
-    stats = ((str(file), file.stat()) for file in label_files(path))
-    return json.dumps([[name, status.st_size, status.st_mtime_ns] for name, status in stats])
 
 
 def episode_marks(infos: Sequence[JsonObject]) -> list[str]:
