@@ -16,6 +16,7 @@ def within(numbers: np.ndarray, count: int) -> bool:
     # The extremes by their places take a tenth of the time of the methods `min` and `max`.
     return bool(numbers.item(numbers.argmin()) >= 0 and numbers.item(numbers.argmax()) < count)
 
+
 class Selection:
     """Positions in ascending order, at 16 bytes for each run of neighbours.
 

@@ -17,7 +17,7 @@ from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import labelled
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
-from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, stamp_of, transaction
+from rlenv_episode_index.database import SHOWN, STORED, connect, default_file, discard, is_damage, stamp_of, transaction
 from rlenv_episode_index.label_changes import apply_labels, label_change, label_state, recorded_values, same_labels
 from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import (
@@ -85,10 +85,17 @@ class EpisodeIndex:
         paths: runs, data sets, or folders of them.
         file: the index's file.
         reading: options for reading the data sets, such as ``columns``.
+        only: absolute path of a set -> the numbers of the episodes that are shown of it; None, and other sets: all.
     """
 
-    def __init__(self, paths: Sequence[Path], file: Path, reading: Mapping[str, object]) -> None:
-        self._paths, self._file = tuple(paths), file
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        file: Path,
+        reading: Mapping[str, object],
+        only: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        self._paths, self._file, self._only = tuple(paths), file, only or {}
         self._reading = {name: value for name, value in reading.items() if value is not None}
         self._reading_text = json.dumps(self._reading, sort_keys=True, default=str)
         self._lock = threading.RLock()
@@ -101,6 +108,7 @@ class EpisodeIndex:
         file: Path | None = None,
         report: Report | None = None,
         reading: Mapping[str, object] | None = None,
+        only: Mapping[str, Collection[int]] | None = None,
     ) -> EpisodeIndex:
         """Return the index of all episodes at or below some paths.
 
@@ -111,12 +119,13 @@ class EpisodeIndex:
             file: the index's file; None for the one in the user's cache.
             report: takes the number of sets that were looked at, and their total.
             reading: options for reading the data sets, as `rlenv_robot.open_source` takes them, such as ``columns``.
+            only: absolute path of a set -> the numbers of the episodes that are shown of it; other sets are whole.
 
         Raises:
             SourceError: a path does not exist, or nothing at the paths can be read.
         """
         several = [paths] if isinstance(paths, str | Path) else list(paths)
-        index = EpisodeIndex([Path(path) for path in several], file or default_file(), reading or {})
+        index = EpisodeIndex([Path(path) for path in several], file or default_file(), reading or {}, only)
         index.refresh(report)
         return index
 
@@ -212,7 +221,7 @@ class EpisodeIndex:
         """Return the sets of the index, in order."""
         statement = (
             "SELECT s.path, s.format, count(e.set_id), coalesce(s.problem, '') FROM temp.opened o "
-            "JOIN main.sets s ON s.id = o.set_id LEFT JOIN main.stored e ON e.set_id = s.id "
+            f"JOIN main.sets s ON s.id = o.set_id LEFT JOIN main.stored e ON e.set_id = s.id AND {SHOWN} "
             "GROUP BY o.place ORDER BY o.place"
         )
         return [IndexedSet(*row) for row in self._read(lambda connection: connection.execute(statement).fetchall())]
@@ -222,7 +231,7 @@ class EpisodeIndex:
 
     def _asked(self, statement: str, where: str | None, values: Sequence[int]) -> list[SqlRow]:
         def ask(connection: sqlite3.Connection) -> list[SqlRow]:
-            tables = (TABLE, "opened", "sets", "stored", *(f"computed_{group}" for group in self._groups))
+            tables = (TABLE, "opened", "chosen", "sets", "stored", *(f"computed_{group}" for group in self._groups))
             with guarded(connection, where or "", self.columns(), views=tables):
                 return connection.execute(statement, values).fetchall()
 
@@ -304,7 +313,7 @@ class EpisodeIndex:
         )  # fmt: skip
         statement = (
             "SELECT e.set_id, s.path, s.format, e.position, e.episode, e.mark FROM temp.opened o "
-            f"JOIN main.sets s ON s.id = o.set_id JOIN main.stored e ON e.set_id = s.id WHERE {lacks} "
+            f"JOIN main.sets s ON s.id = o.set_id JOIN main.stored e ON e.set_id = s.id WHERE {lacks} AND {SHOWN} "
             "ORDER BY o.place, e.position"
         )
         work: dict[int, tuple[FoundSet, dict[int, int]]] = {}
@@ -393,18 +402,26 @@ class EpisodeIndex:
                 + (advice if any(map(is_selection, self._paths)) else "")
             )
         known = self._known()
-        ids: list[int] = []
+        opened: list[tuple[int, bool]] = []
+        chosen: list[tuple[int, int]] = []
         for count, one in enumerate(found):
             if report is not None:
                 report(count, len(found))
             set_id = self._followed(one, known.get(one.path))
-            ids += [] if set_id is None else [set_id]
+            if set_id is not None:
+                opened.append((set_id, one.path in self._only))
+                chosen += [(set_id, number) for number in self._only.get(one.path, ())]
         if report is not None:
             report(len(found), len(found))
 
         def show(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM temp.opened")
-            connection.executemany("INSERT INTO temp.opened VALUES (?, ?)", enumerate(ids))
+            with connection:
+                connection.execute("BEGIN")  # which locks nothing, since these tables are this connection's own
+                connection.execute("DELETE FROM temp.opened")
+                connection.execute("DELETE FROM temp.chosen")
+                rows = ((place, *row) for place, row in enumerate(opened))
+                connection.executemany("INSERT INTO temp.opened VALUES (?, ?, ?)", rows)
+                connection.executemany("INSERT OR IGNORE INTO temp.chosen VALUES (?, ?)", chosen)
 
         self._read(show)
         statement = (
@@ -559,7 +576,7 @@ class EpisodeIndex:
             else:
                 self.notes.append(f"the columns {name} are left out: a name of theirs is taken")
         try:
-            return connect(self._file, {name: group.names for name, group in self._groups.items()})
+            return connect(self._file, {name: group.names for name, group in self._groups.items()}, bool(self._only))
         except (OSError, sqlite3.Error) as error:
             raise SourceError(f"the index {self._file} can't be written: {error}; name another file") from error
 

@@ -153,9 +153,10 @@ async function changed() {
   choices().catch(() => {});
 }
 
+const cutsName = () => `cuts ${about.paths.join(" ")}`; // a page of a selection begins with the cuts of the selection
 function setCuts(key, cuts) {
   if (cuts.length) grid.cuts.set(key, cuts); else grid.cuts.delete(key);
-  store.set("cuts", JSON.stringify([...grid.cuts]), sessionStorage);
+  store.set(cutsName(), JSON.stringify([...grid.cuts]), sessionStorage);
   render();
   renderViewer();
 }
@@ -379,7 +380,7 @@ async function begin() {
   put($("title"), about.paths.join(", "));
   $("problems").hidden = !about.notes.length;
   $("problems").replaceChildren(...about.notes.map((note) => make("li", {}, note)));
-  try { grid.cuts = new Map(JSON.parse(store.get("cuts", sessionStorage) ?? "[]")); } catch { /* none */ }
+  try { grid.cuts = new Map(JSON.parse(store.get(cutsName(), sessionStorage) ?? JSON.stringify(Object.entries(about.cuts)))); } catch { /* none */ }
   $("grid").hidden = keys.length > 0;
   $("main").dataset.view = String(keys.length > 0);
   if (keys.length) open(keys); else { layout(); $("grid").focus({ preventScroll: true }); }
