@@ -6,27 +6,34 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hal import RobotError, SourceError
-from recorder.formats.registry import format_of
-from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import labelled
+from recorder.json_data import JsonDict
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
-from rlenv_episode_index.database import SHOWN, STORED, connect, default_file, discard, is_damage, stamp_of, transaction
-from rlenv_episode_index.label_changes import apply_labels, label_change, label_state, recorded_values, same_labels
+from rlenv_episode_index.database import (
+    SHOWN,
+    STORED,
+    STORED_VIEW,
+    connect,
+    default_file,
+    discard,
+    is_damage,
+    stamp_of,
+    transaction,
+)  # fmt: skip
+from rlenv_episode_index.label_changes import apply_labels, label_change, label_state, same_labels
 from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import (
     RUN,
     FoundSet,
+    described,
     episode_marks,
     find_sets,
     folder_times,
-    format_options,
     read_set,
     reads_some,
 )  # fmt: skip
@@ -37,7 +44,6 @@ from rlenv_robot.data.episode_records import (
     SqlRow,
     episode_records,
     from_sql,
-    info_record,
     label_record,
     sql_row,
 )
@@ -171,11 +177,13 @@ class EpisodeIndex:
         columns = self.columns()
         terms = f"{ordering(order, columns)}, _place, _position" if order else "_place, _position"
         names = ", ".join(f'"{name}"' for name in columns)
-        rest = f"FROM {TABLE}{self._where(where, columns)} ORDER BY {terms} LIMIT ? OFFSET ?"
+        rest = f"ORDER BY {terms} LIMIT ? OFFSET ?"
         if limit is None or limit > _PAGE:
-            rows = self._asked(f"SELECT {names} {rest}", where, (-1 if limit is None else limit, offset))
+            statement = f"SELECT {names} FROM {TABLE}{self._where(where, columns)} {rest}"
+            rows = self._asked(statement, where, (-1 if limit is None else limit, offset))
         else:  # sorting whole records takes twice as long
-            places = self._asked(f"SELECT _place, _position {rest}", where, (limit, offset))
+            source = self._source(where, order)
+            places = self._asked(f"SELECT _place, _position {source} {rest}", where, (limit, offset))
             statement = f"SELECT {names} FROM {TABLE} WHERE _place = ? AND _position = ?"
             rows = self._read(lambda c: [row for place in places for row in c.execute(statement, place)])
         return [{name: from_sql(name, value) for name, value in zip(columns, row, strict=True)} for row in rows]
@@ -186,8 +194,7 @@ class EpisodeIndex:
         Raises:
             SourceError: the condition is wrong, or takes too long.
         """
-        statement = f"SELECT count(*) FROM {TABLE}{self._where(where, self.columns())}"
-        return int(self._asked(statement, where, ())[0][0])
+        return int(self._asked(f"SELECT count(*) {self._source(where)}", where, ())[0][0])
 
     def tally(self, column: str) -> dict[str, int]:
         """Return the most frequent texts in a column, as conditions have them, with their numbers of episodes.
@@ -196,7 +203,8 @@ class EpisodeIndex:
             SourceError: there is no such column, or counting takes too long.
         """
         name = ordering(column, self.columns()).split()[0]
-        statement = f"SELECT {name}, count(*) FROM {TABLE} WHERE {name} <> '' GROUP BY 1 ORDER BY 2 DESC LIMIT 1000"
+        source = self._source(f"{name} <> ''")
+        statement = f"SELECT {name}, count(*) {source} GROUP BY 1 ORDER BY 2 DESC LIMIT 1000"
         return dict(self._asked(statement, None, ()))
 
     def record(self, key: str) -> JsonDict:
@@ -226,12 +234,25 @@ class EpisodeIndex:
         )
         return [IndexedSet(*row) for row in self._read(lambda connection: connection.execute(statement).fetchall())]
 
+    def _source(self, where: str | None, order: str | None = None) -> str:
+        """Return the tables and the condition of a question about places and numbers."""
+        computed = any(name != ROWS for name in self.needed(where, order))
+        return f"FROM {TABLE if computed else STORED_VIEW}{self._where(where, self.columns())}"
+
     def _where(self, where: str | None, columns: Mapping[str, str]) -> str:
         return "" if where is None else f" WHERE {Condition(where, columns).sql}"
 
     def _asked(self, statement: str, where: str | None, values: Sequence[int]) -> list[SqlRow]:
         def ask(connection: sqlite3.Connection) -> list[SqlRow]:
-            tables = (TABLE, "opened", "chosen", "sets", "stored", *(f"computed_{group}" for group in self._groups))
+            tables = (
+                TABLE,
+                STORED_VIEW,
+                "opened",
+                "chosen",
+                "sets",
+                "stored",
+                *(f"computed_{group}" for group in self._groups),
+            )
             with guarded(connection, where or "", self.columns(), views=tables):
                 return connection.execute(statement, values).fetchall()
 
@@ -512,28 +533,7 @@ class EpisodeIndex:
         return self._read(store)
 
     def _described(self, found: FoundSet) -> Iterator[SqlRow]:
-        """Yield mark, recorded values of the labels' columns, whether rows were read, and `STORED` of each episode."""
-        path = Path(found.path)
-        if found.format == RUN:
-            table = read_set(found, self._reading, labels=False)
-            records = episode_records(table, costly=("robot",))
-            for mark, info, record in zip(episode_marks(table.episodes), table.episodes, records, strict=True):
-                recorded = None if "labelled" in info else recorded_values(info)  # what a label replaced is not known
-                yield mark, recorded, 0, *sql_row(record, STORED)
-            return
-        data_format = format_of(found.format)
-        if data_format.describe is None:
-            table = read_set(found, self._reading, labels=False)
-            infos: Sequence[JsonObject] = table.episodes
-            given = labelled(path, infos)
-            records = episode_records(replace(table, episodes=given), found.format)
-        else:
-            infos = data_format.describe(path, **format_options(data_format, self._reading))
-            given = labelled(path, infos)
-            records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
-        has_rows = int(data_format.describe is None)
-        for mark, info, record in zip(episode_marks(infos), infos, records, strict=True):
-            yield mark, recorded_values(info), has_rows, *sql_row(record, STORED)
+        return described(found, self._reading)
 
     def _relabel(self, set_id: int, found: FoundSet, state: str) -> None:
         """Apply the labels of a set that changed since a state of them was taken."""

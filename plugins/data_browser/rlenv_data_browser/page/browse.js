@@ -45,10 +45,16 @@ async function apply({ stay = false } = {}) {
     problem(error.message, error.status === 401);
   }
 }
-let lastWhere = null, lastOrder = null, delay = 0;
-form.addEventListener("input", (event) => {
-  clearTimeout(delay);
-  delay = setTimeout(apply, event.target.tagName === "SELECT" ? 0 : 60);
+let lastWhere = null, lastOrder = null, applying = false, again = false;
+form.addEventListener("input", async () => { // at once; of the keys that come before the answer, the last one counts
+  again = true;
+  if (applying) return;
+  applying = true;
+  while (again) {
+    again = false;
+    await apply();
+  }
+  applying = false;
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); apply(); });
 $("clear").addEventListener("click", () => { form.reset(); apply(); });
