@@ -16,7 +16,7 @@ __all__ = ["Shown", "shown_of"]
 
 @dataclass
 class Shown:
-    """What a page shows.
+    """The sets and episodes that a page shows.
 
     Attributes:
         paths: runs, data sets, or folders of them.

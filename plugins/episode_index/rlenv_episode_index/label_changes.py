@@ -25,7 +25,7 @@ _FEW = 1000
 
 
 class LabelChange(NamedTuple):
-    """What changed in the files of labels.
+    """A change of the files of labels.
 
     Attributes:
         state: the new state, see `label_state`.
