@@ -7,8 +7,8 @@ processes on one machine. The index is built before; each figure is the median o
 - ``index_s``: from no index to the served page, once for new data.
 - ``serve_s``: from the start of the server to its address, with the index.
 - ``open_ms``: from navigation, without a cache, to the first painted tiles with their texts.
-- ``filter_ms``: for each filter, from the key or the choice to the painted tiles of the answer; the page waits 60 ms
-  for further keys. ``none`` is a text that no episode has, for which all are read.
+- ``filter_ms``: for each filter, from the key or the choice to the painted tiles of the answer. ``none`` is a text
+  that no episode has, for which all are read.
 - ``end_ms``: from the key End to the painted last tile.
 - ``label_ms``: from the key s to the painted label.
 - ``load``: the machine's load average, since others may share its processors.

@@ -13,7 +13,7 @@ import numpy as np
 from hal import LogError
 from hal.field import JsonDict, JsonObject
 
-__all__ = ["JsonDict", "JsonObject", "append_lines", "from_json", "is_plain", "read_lines", "to_json"]
+__all__ = ["JsonDict", "JsonObject", "append_lines", "from_json", "is_plain", "parse_lines", "read_lines", "to_json"]
 
 
 def to_json(value: Any, what: str) -> str:
@@ -93,13 +93,17 @@ def read_lines(path: Path) -> list[JsonDict]:
         LogError: the file exists and can't be opened.
     """
     try:
-        text = path.read_bytes().decode(errors="replace")
+        return parse_lines(path.read_bytes())
     except FileNotFoundError:
         return []
     except OSError as error:
         raise LogError(f"{path} can't be read: {error}") from error
+
+
+def parse_lines(content: bytes) -> list[JsonDict]:
+    """Return the JSON objects in the content of a file, as `read_lines` does."""
     entries = []
-    for line in text.splitlines():
+    for line in content.decode(errors="replace").splitlines():
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):

@@ -18,6 +18,7 @@ from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
+from recorder.table.selection import within
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.config.plugins import PluginTable
@@ -224,7 +225,7 @@ class SourceData:
         positions = np.asarray(index)
         fits = positions.ndim == 1 and positions.dtype.kind in "iu" and positions.size
         flat = positions.astype(np.int64, copy=False)
-        if not fits or flat.view(np.uint64).max() >= len(self):  # a negative one is larger than any count
+        if not fits or not within(flat, len(self)):
             raise SourceError(f"steps_at: index has shape {positions.shape}, allowed are (B,), 0 to {len(self) - 1}")
         options = read(extra_info, _STEPS_AT, "steps_at")
         sample = Sample(flat, np.ones(len(flat)), None)

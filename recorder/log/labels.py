@@ -22,7 +22,7 @@ from recorder.set_files import set_identity
 
 __all__ = [
     "KEYS", "TAG_CHARACTERS", "add_labels", "check_tag", "corrections", "is_success", "label_file", "label_files",
-    "labelled", "read_labels", "tags_of", "undo_labels",
+    "labelled", "labels_of", "read_labels", "tags_of", "undo_labels",
 ]  # fmt: skip
 
 KEYS = ("verdict", "success", "source", "expert", "note", "tag", "untag")
@@ -189,13 +189,18 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
     Raises:
         LogError: a file exists and can't be opened.
     """
+    return labels_of([line for file in label_files(Path(run)) for line in read_lines(file)])
+
+
+def labels_of(lines: Iterable[JsonDict]) -> dict[int, JsonDict]:
+    """Return what `read_labels` does, of all lines that the episodes have, in their order."""
     labels: dict[int, JsonDict] = {}
-    lines = [line for file in label_files(Path(run)) for line in read_lines(file)]
+    lines = list(lines)
     undone = {f"{line.get('episode')} {line['undo']}" for line in lines if "undo" in line}
     for entry in lines:
         try:
             number = int(entry.pop("episode"))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
         if "undo" in entry or f"{number} {entry.get('wall_ns')}" in undone:
             continue

@@ -208,7 +208,7 @@ class Distribution:
         picked, weights = sampler.draw(rng, size) if replace else sampler.draw_different(rng, size)
         if beta == 0.0:
             return self.positions.take(picked), np.ones(size)
-        weights = weights / sampler.lowest
+        weights /= sampler.lowest
         weights **= -beta
         return self.positions.take(picked), weights
 
@@ -239,8 +239,6 @@ _POOR, _FAIR = 1 / 16, 1 / 10
 """Acceptance rates below which the tree is faster, and above which rejection is used again."""
 _RECOMPUTE = 1024
 """Updates between two exact computations, times the millions of priorities, since such a computation costs O(N)."""
-
-_lowest, _highest = np.minimum.reduce, np.maximum.reduce  # what the methods call, at two thirds of their time
 
 
 class PrioritizedSampler:
@@ -291,8 +289,8 @@ class PrioritizedSampler:
         """Set priorities, each above 0; if an index is given twice, its last value counts."""
         stored = values.astype(np.float32)
         self._leaves[index] = stored
-        self._lowest = min(self._lowest, float(_lowest(stored)))
-        highest = float(_highest(stored))
+        self._lowest = min(self._lowest, stored.item(stored.argmin()))  # a tenth of the time of `min`
+        highest = stored.item(stored.argmax())
         if highest > self._highest:
             self._accepted *= self._highest / highest
             self._highest = highest
@@ -332,7 +330,7 @@ class PrioritizedSampler:
         begin, end = self._next, min(self._next + needed, len(self._candidates))
         self._next = end
         candidates = self._candidates[begin:end]
-        values = self._leaves.take(candidates)
+        values = self._leaves.take(candidates, mode="clip")  # all are inside; this skips the check
         accepted = (self._bounds[begin:end] < values).nonzero()[0]
         self._accepted += (len(accepted) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
         accepted = accepted[:size]  # half the time of `compress`, with the same result

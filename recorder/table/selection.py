@@ -6,9 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "within"]
 
-_maximum = np.maximum.reduce  # what the method `max` calls, at two thirds of its time
+
+def within(numbers: np.ndarray, count: int) -> bool:
+    """Return whether all numbers, (B,) int64, are from 0 to ``count - 1``; true for none."""
+    if not len(numbers):
+        return True
+    # The extremes by their places take a tenth of the time of the methods `min` and `max`.
+    return bool(numbers.item(numbers.argmin()) >= 0 and numbers.item(numbers.argmax()) < count)
 
 
 class Selection:
@@ -68,11 +74,10 @@ class Selection:
         The place of a position that is not in the set has no meaning.
         """
         if len(self.first) == 1:
-            places = positions - self._begin if self._begin else positions
-            unsigned, count = places.view(np.uint64), len(self)  # a negative one is larger than any count
-            if not len(places) or _maximum(unsigned) < count:
+            places, count = positions - self._begin if self._begin else positions, len(self)
+            if within(places, count):
                 return places, None
-            return places, unsigned < count
+            return places, (places >= 0) & (places < count)
         run = np.maximum(np.searchsorted(self.first, positions, side="right") - 1, 0)
         places = self._before[run] + positions - self.first[run]
         inside = (positions >= self.first[run]) & (positions < self.stop[run])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, IllegalAction, SourceError, Spec
-from recorder.json_data import JsonObject
+from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
@@ -63,10 +64,12 @@ def select(transitions: Transitions, options: Options) -> Selection:
         raise SourceError(
             f"a person discarded all episodes of {transitions.table.origin}; verdict='discard' asks for them"
         )
+    conditions = _Conditions(transitions, options)
     for name, function in _FILTERS.items():
         if name not in options:
             continue
-        left = passing & function(transitions, options[name], passing, name)
+        apply = conditions.apply if function is None else function
+        left = passing & apply(transitions, options[name], passing, name)
         if not len(left):
             raise SourceError(_nothing_left(transitions, name, options[name], passing))
         passing = left
@@ -229,16 +232,35 @@ def _labelled(transitions: Transitions, value: str | Sequence[str], before: Sele
     return _by_episode(transitions, np.array([word in allowed for word in words], bool))
 
 
-def _conditioned(transitions: Transitions, value: object, before: Selection, name: str) -> Selection:
-    """Apply a filter as the condition that it stands for."""
-    condition = Condition(condition_of({name: value}), COLUMNS)
-    if "return" in condition.used:
-        need_rewards(transitions, name, before)
-    records = episode_records(transitions.table, costly=condition.used)
-    columns = sorted(condition.used)
-    return _by_episode(
-        transitions, np.array(condition.passing([sql_row(record, columns) for record in records], columns), bool)
-    )
+class _Conditions:
+    """The filters among some options that stand for conditions on episodes, whose records are built once for all.
+
+    Args:
+        transitions: the recorded transitions.
+        options: all filters.
+    """
+
+    def __init__(self, transitions: Transitions, options: Options) -> None:
+        self._table = transitions.table
+        self._conditions = {
+            name: Condition(condition_of({name: options[name]}), COLUMNS)
+            for name, function in _FILTERS.items()
+            if function is None and name in options
+        }
+
+    @cached_property
+    def _records(self) -> list[JsonDict]:
+        used = set[str]().union(*(condition.used for condition in self._conditions.values()))
+        return episode_records(self._table, costly=used)
+
+    def apply(self, transitions: Transitions, value: object, before: Selection, name: str) -> Selection:
+        """Apply one of the filters, as a `_Filter`."""
+        condition = self._conditions[name]
+        if "return" in condition.used:
+            need_rewards(transitions, name, before)
+        columns = sorted(condition.used)
+        rows = [sql_row(record, columns) for record in self._records]
+        return _by_episode(transitions, np.array(condition.passing(rows, columns), bool))
 
 
 def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
@@ -298,23 +320,24 @@ def _near(transitions: Transitions, value: NearOption, before: Selection, name: 
     return _by_step(before, passes)
 
 
-_FILTERS: Mapping[str, _Filter] = {
+_FILTERS: Mapping[str, _Filter | None] = {
     "episodes": _episodes,
     "source": _labelled,
     "policy": _labelled,
     "expert": _judged(is_expert),
     "success": _judged(is_success),
     "verdict": _labelled,
-    "task_text": _conditioned,
-    "tag": _conditioned,
-    "robot": _conditioned,
-    "min_steps": _conditioned,
-    "max_steps": _conditioned,
-    "began_from": _conditioned,
-    "began_until": _conditioned,
-    "where": _conditioned,
+    "task_text": None,
+    "tag": None,
+    "robot": None,
+    "min_steps": None,
+    "max_steps": None,
+    "began_from": None,
+    "began_until": None,
+    "where": None,
     "min_return": _min_return,
     "top_fraction": _top_fraction,
     "intervention": _intervention,
     "near": _near,
 }
+"""Filter -> its function; None for one that stands for a condition on episodes."""

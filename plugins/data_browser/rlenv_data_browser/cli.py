@@ -16,17 +16,21 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``browse``."""
     parser.description = (
-        "Serve a page with the episodes of runs and data sets: thumbnails and curves, filters, two episodes side by "
-        "side, labels by key, and saved selections. Needs the extra `console`. It writes labels and selections alone."
+        "Serve a page with the episodes of runs, data sets and saved selections: thumbnails and curves, filters, two "
+        "episodes side by side, labels by key, new selections. Needs the extra `console`. It writes labels and "
+        "selections alone."
     )
     parser.epilog = """
 Examples:
 
   rlenv-robot data browse runs
+  rlenv-robot data browse good.selection.json
   rlenv-robot data browse runs my-lerobot-set --units degrees --out selections
   rlenv-robot data browse runs --host 0.0.0.0 --name lab --tokens tokens --certificate cert.pem --private-key key.pem
 """
-    parser.add_argument("sets", nargs="+", type=location, metavar="SET", help="runs, data sets, or folders of them")
+    parser.add_argument(
+        "sets", nargs="+", type=location, metavar="SET", help="runs, data sets, folders of them, selections"
+    )
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path(), help="for saved selections (default: .)")
     parser.add_argument("--index", metavar="FILE", type=Path, help="the index (default: in the user's cache)")
     add_page_options(parser, 8410)

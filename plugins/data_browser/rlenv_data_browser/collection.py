@@ -15,6 +15,7 @@ from hal import LogError, RobotError, SourceError
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import add_labels, label_files, undo_labels
 from rlenv_data_browser.filters import condition, order
+from rlenv_data_browser.shown import shown_of
 from rlenv_episode_index.index import ROWS, EpisodeIndex
 from rlenv_episode_index.manifest import cut, write_selection
 from rlenv_episode_index.selecting import Found, select
@@ -50,21 +51,25 @@ class Collection:
     """The episodes at or below some paths. Any thread may call the methods.
 
     Args:
-        paths: runs, data sets, or folders of them.
+        paths: runs, data sets, folders of them, or saved selections, of which the selected episodes are shown.
         reading: options for reading other projects' data sets.
         index: the file of the index; None for the one in the user's cache.
         folder: the folder of saved selections.
 
+    Attributes:
+        reading: options for reading the data sets: the given ones, or those of the selections.
+
     Raises:
-        SourceError: a path does not exist, or nothing at the paths can be read.
+        SourceError: a path does not exist, nothing at the paths can be read, or a selection is read by other options.
     """
 
     def __init__(
         self, paths: Sequence[str | Path], reading: Mapping[str, object], index: Path | None, folder: Path
     ) -> None:
         self._named, self._folder = [str(path) for path in paths], folder
-        self._reading = {name: value for name, value in reading.items() if value is not None}
-        self._index = EpisodeIndex.open(paths, index, reading=reading)
+        self._shown = shown_of([Path(path) for path in paths], reading, index)
+        self.reading = self._shown.reading
+        self._index = EpisodeIndex.open(self._shown.paths, index, reading=self.reading, only=self._shown.only)
         self._lock = threading.Lock()
         self._version = 1
         self._looked_s, self._wait_s = 0.0, _LOOK_S
@@ -83,12 +88,13 @@ class Collection:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def about(self) -> JsonDict:
-        """Return the sets, the columns, what can be computed, and notes on what could not be read."""
+        """Return the sets, the columns, the cuts of selections, what can be computed, and what could not be read."""
         sets = self._index.sets()
         return {
             "paths": self._named, "columns": list(self._index.columns()), "groups": self._index.groups(),
-            "sets": len(sets), "total": sum(one.episodes for one in sets), "notes": self._index.notes[:50],
-            "folder": str(self._folder), "version": self._version,
+            "sets": len(sets), "total": sum(one.episodes for one in sets), "cuts": self._shown.cuts,
+            "notes": [*self._shown.notes, *self._index.notes][:50], "folder": str(self._folder),
+            "version": self._version,
         }  # fmt: skip
 
     def episodes(self, query: Mapping[str, str]) -> JsonDict:
@@ -332,7 +338,8 @@ class Collection:
         lost = sum(record["digest"] is None for record in records)
         found = Found(
             [record for record in records if record["digest"] is not None],
-            {str(record["path"]): self._reading for record in records},
+            {str(record["path"]): self.reading for record in records},
+            self._shown.parents,
             notes=[f"{lost} episodes can't be read and are left out"] if lost else [],
             total=len(keys),
         )

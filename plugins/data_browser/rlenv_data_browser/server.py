@@ -52,7 +52,7 @@ class BrowseServer:
     """The page of the episodes at or below some paths.
 
     Args:
-        paths: runs, data sets, or folders of them.
+        paths: runs, data sets, folders of them, or saved selections, of which the selected episodes are shown.
         settings: address and access of the page.
         reading: options for reading other projects' data sets, as `rlenv_robot.open_source` takes them.
         index: the file of the index of episodes; None for the one in the user's cache.
@@ -81,7 +81,7 @@ class BrowseServer:
     ) -> None:
         self.collection = Collection(paths, reading or {}, index, selections or Path.cwd())
         self._tiles = TileCache(tiles)
-        self._drawings = DrawingProcesses(reading or {}, tiles, _PROCESSES)
+        self._drawings = DrawingProcesses(self.collection.reading, tiles, _PROCESSES)
         self._tokens = settings.open_tokens()
         self._asking = ThreadPoolExecutor(2, "rlenv-robot data browse")
         self._drawing = ThreadPoolExecutor(_PROCESSES, "rlenv-robot data browse images")

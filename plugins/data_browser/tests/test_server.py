@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from plugins.data_browser.tests.conftest import record
 from real.protocol.keys import Role
 from recorder.log.labels import add_labels, read_labels
 from recorder.names import LABELS, LOG_NAME
+from rlenv_episode_index.manifest import read_selection
 from rlenv_operate.console.access import new_token
 from rlenv_robot.data.episode_columns import EpisodeColumns
 from rlenv_robot.source import open_source
@@ -186,6 +188,33 @@ def test_a_selection_is_saved_and_opened_with_its_cuts(run: Path, serve: Serve, 
     assert sorted(path.name for path in (tmp_path / "selections").iterdir()) == [
         "cups.selection.json", "marked.selection.json",
     ]  # fmt: skip
+
+
+def test_a_page_of_a_selection_has_its_episodes_and_cuts_and_labels_go_to_their_sets(
+    run: Path, serve: Serve, tmp_path: Path
+) -> None:
+    other = record(run.parent / "second", 3)
+    page = Page(serve(run.parent))
+    keys = [row["key"] for row in page.rows()]
+    chosen = [keys[1], keys[2], keys[5]]
+    path = Path(page.get("select", {"name": "some", "keys": chosen, "cuts": {keys[2]: [10]}})["path"])
+    narrow = Page(serve(path))
+    about = narrow.get("about")
+    assert (about["paths"], about["total"], about["sets"], about["cuts"]) == ([str(path)], 3, 2, {keys[2]: [10]})
+    assert [row["key"] for row in narrow.rows()] == chosen
+    assert narrow.get("episodes", where="steps > 0")["total"] == 3
+    assert narrow.get("values")["values"]["source"] == {"expert": 3}
+    narrow.get("label", {"query": {}, "label": {"note": "seen"}})
+    assert (sorted(read_labels(run)), sorted(read_labels(other))) == ([1, 2], [1])
+    assert [row["note"] for row in narrow.rows()] == ["seen"] * 3
+    saved = narrow.get("select", {"name": "again", "query": {}})
+    assert read_selection(Path(saved["path"])).parents == (read_selection(path).digest,)
+    assert saved["episodes"] == 3
+    wider = Page(serve(path, other))
+    assert [row["key"] for row in wider.rows()] == [*keys[4:], keys[1], keys[2]], "a set that is named too is whole"
+    shutil.rmtree(other)
+    with pytest.raises(SourceError, match="does not exist"):
+        serve(path)
 
 
 def test_columns_of_packages_are_computed_in_the_background(

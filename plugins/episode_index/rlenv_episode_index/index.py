@@ -6,27 +6,34 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hal import RobotError, SourceError
-from recorder.formats.registry import format_of
-from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import corrections, labelled, read_labels
+from recorder.json_data import JsonDict
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
-from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, stamp_of, transaction
+from rlenv_episode_index.database import (
+    SHOWN,
+    STORED,
+    STORED_VIEW,
+    connect,
+    default_file,
+    discard,
+    is_damage,
+    stamp_of,
+    transaction,
+)  # fmt: skip
+from rlenv_episode_index.label_changes import apply_labels, label_change, label_state, same_labels
 from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import (
     RUN,
     FoundSet,
+    described,
     episode_marks,
     find_sets,
     folder_times,
-    format_options,
-    labels_stamp,
     read_set,
     reads_some,
 )  # fmt: skip
@@ -37,7 +44,6 @@ from rlenv_robot.data.episode_records import (
     SqlRow,
     episode_records,
     from_sql,
-    info_record,
     label_record,
     sql_row,
 )
@@ -52,8 +58,6 @@ _BLOCK = 4096
 """Episodes whose rows are read at once, where a format can read some episodes."""
 _PAGE = 1000
 """Records up to which the columns of a page are read after it was found."""
-_LABEL_KEYS = ("verdict", "success", "source", "expert", "note", "tags")
-_LABEL_COLUMNS = ("source", "expert", "success", "verdict", "tags", "note")
 
 Report = Callable[[int, int], None]
 """Takes how much is done, and how much there is."""
@@ -87,10 +91,17 @@ class EpisodeIndex:
         paths: runs, data sets, or folders of them.
         file: the index's file.
         reading: options for reading the data sets, such as ``columns``.
+        only: absolute path of a set -> the numbers of the episodes that are shown of it; None, and other sets: all.
     """
 
-    def __init__(self, paths: Sequence[Path], file: Path, reading: Mapping[str, object]) -> None:
-        self._paths, self._file = tuple(paths), file
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        file: Path,
+        reading: Mapping[str, object],
+        only: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        self._paths, self._file, self._only = tuple(paths), file, only or {}
         self._reading = {name: value for name, value in reading.items() if value is not None}
         self._reading_text = json.dumps(self._reading, sort_keys=True, default=str)
         self._lock = threading.RLock()
@@ -103,6 +114,7 @@ class EpisodeIndex:
         file: Path | None = None,
         report: Report | None = None,
         reading: Mapping[str, object] | None = None,
+        only: Mapping[str, Collection[int]] | None = None,
     ) -> EpisodeIndex:
         """Return the index of all episodes at or below some paths.
 
@@ -113,12 +125,13 @@ class EpisodeIndex:
             file: the index's file; None for the one in the user's cache.
             report: takes the number of sets that were looked at, and their total.
             reading: options for reading the data sets, as `rlenv_robot.open_source` takes them, such as ``columns``.
+            only: absolute path of a set -> the numbers of the episodes that are shown of it; other sets are whole.
 
         Raises:
             SourceError: a path does not exist, or nothing at the paths can be read.
         """
         several = [paths] if isinstance(paths, str | Path) else list(paths)
-        index = EpisodeIndex([Path(path) for path in several], file or default_file(), reading or {})
+        index = EpisodeIndex([Path(path) for path in several], file or default_file(), reading or {}, only)
         index.refresh(report)
         return index
 
@@ -164,11 +177,13 @@ class EpisodeIndex:
         columns = self.columns()
         terms = f"{ordering(order, columns)}, _place, _position" if order else "_place, _position"
         names = ", ".join(f'"{name}"' for name in columns)
-        rest = f"FROM {TABLE}{self._where(where, columns)} ORDER BY {terms} LIMIT ? OFFSET ?"
+        rest = f"ORDER BY {terms} LIMIT ? OFFSET ?"
         if limit is None or limit > _PAGE:
-            rows = self._asked(f"SELECT {names} {rest}", where, (-1 if limit is None else limit, offset))
+            statement = f"SELECT {names} FROM {TABLE}{self._where(where, columns)} {rest}"
+            rows = self._asked(statement, where, (-1 if limit is None else limit, offset))
         else:  # sorting whole records takes twice as long
-            places = self._asked(f"SELECT _place, _position {rest}", where, (limit, offset))
+            source = self._source(where, order)
+            places = self._asked(f"SELECT _place, _position {source} {rest}", where, (limit, offset))
             statement = f"SELECT {names} FROM {TABLE} WHERE _place = ? AND _position = ?"
             rows = self._read(lambda c: [row for place in places for row in c.execute(statement, place)])
         return [{name: from_sql(name, value) for name, value in zip(columns, row, strict=True)} for row in rows]
@@ -179,8 +194,7 @@ class EpisodeIndex:
         Raises:
             SourceError: the condition is wrong, or takes too long.
         """
-        statement = f"SELECT count(*) FROM {TABLE}{self._where(where, self.columns())}"
-        return int(self._asked(statement, where, ())[0][0])
+        return int(self._asked(f"SELECT count(*) {self._source(where)}", where, ())[0][0])
 
     def tally(self, column: str) -> dict[str, int]:
         """Return the most frequent texts in a column, as conditions have them, with their numbers of episodes.
@@ -189,7 +203,8 @@ class EpisodeIndex:
             SourceError: there is no such column, or counting takes too long.
         """
         name = ordering(column, self.columns()).split()[0]
-        statement = f"SELECT {name}, count(*) FROM {TABLE} WHERE {name} <> '' GROUP BY 1 ORDER BY 2 DESC LIMIT 1000"
+        source = self._source(f"{name} <> ''")
+        statement = f"SELECT {name}, count(*) {source} GROUP BY 1 ORDER BY 2 DESC LIMIT 1000"
         return dict(self._asked(statement, None, ()))
 
     def record(self, key: str) -> JsonDict:
@@ -214,17 +229,30 @@ class EpisodeIndex:
         """Return the sets of the index, in order."""
         statement = (
             "SELECT s.path, s.format, count(e.set_id), coalesce(s.problem, '') FROM temp.opened o "
-            "JOIN main.sets s ON s.id = o.set_id LEFT JOIN main.stored e ON e.set_id = s.id "
+            f"JOIN main.sets s ON s.id = o.set_id LEFT JOIN main.stored e ON e.set_id = s.id AND {SHOWN} "
             "GROUP BY o.place ORDER BY o.place"
         )
         return [IndexedSet(*row) for row in self._read(lambda connection: connection.execute(statement).fetchall())]
+
+    def _source(self, where: str | None, order: str | None = None) -> str:
+        """Return the tables and the condition of a question about places and numbers."""
+        computed = any(name != ROWS for name in self.needed(where, order))
+        return f"FROM {TABLE if computed else STORED_VIEW}{self._where(where, self.columns())}"
 
     def _where(self, where: str | None, columns: Mapping[str, str]) -> str:
         return "" if where is None else f" WHERE {Condition(where, columns).sql}"
 
     def _asked(self, statement: str, where: str | None, values: Sequence[int]) -> list[SqlRow]:
         def ask(connection: sqlite3.Connection) -> list[SqlRow]:
-            tables = (TABLE, "opened", "sets", "stored", *(f"computed_{group}" for group in self._groups))
+            tables = (
+                TABLE,
+                STORED_VIEW,
+                "opened",
+                "chosen",
+                "sets",
+                "stored",
+                *(f"computed_{group}" for group in self._groups),
+            )
             with guarded(connection, where or "", self.columns(), views=tables):
                 return connection.execute(statement, values).fetchall()
 
@@ -306,7 +334,7 @@ class EpisodeIndex:
         )  # fmt: skip
         statement = (
             "SELECT e.set_id, s.path, s.format, e.position, e.episode, e.mark FROM temp.opened o "
-            f"JOIN main.sets s ON s.id = o.set_id JOIN main.stored e ON e.set_id = s.id WHERE {lacks} "
+            f"JOIN main.sets s ON s.id = o.set_id JOIN main.stored e ON e.set_id = s.id WHERE {lacks} AND {SHOWN} "
             "ORDER BY o.place, e.position"
         )
         work: dict[int, tuple[FoundSet, dict[int, int]]] = {}
@@ -395,21 +423,33 @@ class EpisodeIndex:
                 + (advice if any(map(is_selection, self._paths)) else "")
             )
         known = self._known()
-        ids: list[int] = []
+        opened: list[tuple[int, bool]] = []
+        chosen: list[tuple[int, int]] = []
         for count, one in enumerate(found):
             if report is not None:
                 report(count, len(found))
             set_id = self._followed(one, known.get(one.path))
-            ids += [] if set_id is None else [set_id]
+            if set_id is not None:
+                opened.append((set_id, one.path in self._only))
+                chosen += [(set_id, number) for number in self._only.get(one.path, ())]
         if report is not None:
             report(len(found), len(found))
 
         def show(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM temp.opened")
-            connection.executemany("INSERT INTO temp.opened VALUES (?, ?)", enumerate(ids))
+            with connection:
+                connection.execute("BEGIN")  # which locks nothing, since these tables are this connection's own
+                connection.execute("DELETE FROM temp.opened")
+                connection.execute("DELETE FROM temp.chosen")
+                rows = ((place, *row) for place, row in enumerate(opened))
+                connection.executemany("INSERT INTO temp.opened VALUES (?, ?, ?)", rows)
+                connection.executemany("INSERT OR IGNORE INTO temp.chosen VALUES (?, ?)", chosen)
 
         self._read(show)
-        self.notes = [f"{one.path}: {one.problem}" for one in self.sets() if one.problem]
+        statement = (
+            "SELECT s.path || ': ' || s.problem FROM temp.opened o JOIN main.sets s ON s.id = o.set_id "
+            "WHERE s.problem <> '' ORDER BY o.place"
+        )
+        self.notes = [note for (note,) in self._read(lambda connection: connection.execute(statement).fetchall())]
 
     def _found(self, root: Path) -> list[FoundSet]:
         """Return the sets below a path, by the index if the folders around them have not changed."""
@@ -455,17 +495,17 @@ class EpisodeIndex:
         except OSError:
             self._read(lambda c: self._drop(c, [] if known is None else [(known[0],)]))
             return None
-        labels = labels_stamp(Path(found.path))
         if known is not None and known[1] == stamp:
-            if known[2] != labels:
-                self._relabel(known[0], found, labels)
+            if not same_labels(Path(found.path), known[2]):
+                self._relabel(known[0], found, known[2])
             return known[0]
-        return self._add(found, stamp, labels)
+        return self._add(found, stamp)
 
-    def _add(self, found: FoundSet, stamp: str, labels: str) -> int:
+    def _add(self, found: FoundSet, stamp: str) -> int:
         """Read the records of a set into the index, in place of older ones."""
-        problem, rows = None, []
+        problem, rows, labels = None, [], "[]"
         try:
+            labels = label_state(Path(found.path))
             rows = list(self._described(found))
         except RobotError as error:
             problem = str(error)
@@ -493,60 +533,20 @@ class EpisodeIndex:
         return self._read(store)
 
     def _described(self, found: FoundSet) -> Iterator[SqlRow]:
-        """Yield mark, recorded values of the labels' columns, whether rows were read, and `STORED` of each episode."""
-        path = Path(found.path)
-        if found.format == RUN:
-            table = read_set(found, self._reading, labels=False)
-            records = episode_records(table, costly=("robot",))
-            for mark, record in zip(episode_marks(table.episodes), records, strict=True):
-                yield mark, None, 0, *sql_row(record, STORED)
-            return
-        data_format = format_of(found.format)
-        if data_format.describe is None:
-            table = read_set(found, self._reading, labels=False)
-            infos: Sequence[JsonObject] = table.episodes
-            given = labelled(path, infos)
-            records = episode_records(replace(table, episodes=given), found.format)
-        else:
-            infos = data_format.describe(path, **format_options(data_format, self._reading))
-            given = labelled(path, infos)
-            records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
-        has_rows = int(data_format.describe is None)
-        for mark, info, record in zip(episode_marks(infos), infos, records, strict=True):
-            recorded = {key: info[key] for key in _LABEL_KEYS if info.get(key) is not None}
-            yield mark, json.dumps(recorded, default=str), has_rows, *sql_row(record, STORED)
+        return described(found, self._reading)
 
-    def _relabel(self, set_id: int, found: FoundSet, labels: str) -> None:
-        """Apply the labels of a set again, after their file has changed."""
-        path = Path(found.path)
-        try:
-            by_mark = self._label_records(found) if found.format == RUN else None
-            given = read_labels(path)
-        except RobotError as error:
-            self._store_problem(set_id, str(error))
-            return
-        assigned = ", ".join(f'"{column}" = ?' for column in _LABEL_COLUMNS)
+    def _relabel(self, set_id: int, found: FoundSet, state: str) -> None:
+        """Apply the labels of a set that changed since a state of them was taken."""
 
         def store(connection: sqlite3.Connection) -> None:
+            change = label_change(Path(found.path), state)
             with transaction(connection):
-                rows = connection.execute(
-                    "SELECT position, episode, mark, recorded FROM main.stored WHERE set_id = ?", (set_id,)
-                ).fetchall()
-                for position, number, mark, recorded in rows:
-                    if by_mark is None:
-                        info: JsonDict = json.loads(recorded or "{}")
-                        record = label_record({**info, **corrections(info, given.get(number, {}))})
-                    elif mark in by_mark:
-                        record = by_mark[mark]
-                    else:
-                        continue
-                    connection.execute(
-                        f"UPDATE main.stored SET {assigned} WHERE set_id = ? AND position = ?",
-                        (*sql_row(record, _LABEL_COLUMNS), set_id, position),
-                    )
-                connection.execute("UPDATE main.sets SET labels = ? WHERE id = ?", (labels, set_id))
+                apply_labels(connection, set_id, change, lambda: self._label_records(found))
 
-        self._read(store)
+        try:
+            self._read(store)
+        except RobotError as error:
+            self._store_problem(set_id, str(error))
 
     def _label_records(self, found: FoundSet) -> dict[str, JsonDict]:
         """Return mark -> the columns that labels can change, of a run, whose table has the labels."""
@@ -576,7 +576,7 @@ class EpisodeIndex:
             else:
                 self.notes.append(f"the columns {name} are left out: a name of theirs is taken")
         try:
-            return connect(self._file, {name: group.names for name, group in self._groups.items()})
+            return connect(self._file, {name: group.names for name, group in self._groups.items()}, bool(self._only))
         except (OSError, sqlite3.Error) as error:
             raise SourceError(f"the index {self._file} can't be written: {error}; name another file") from error
 

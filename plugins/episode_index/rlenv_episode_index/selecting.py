@@ -18,7 +18,7 @@ from rlenv_episode_index.manifest import SelectedSet, Selection, is_selection, m
 from rlenv_episode_index.selection import load_selection, place_of
 from rlenv_robot.source import SourceData
 
-__all__ = ["Found", "find_episodes", "select", "split", "without"]
+__all__ = ["Found", "find_episodes", "plain_reading", "select", "split", "without"]
 
 _TOP = "top_fraction"
 
@@ -31,6 +31,7 @@ class Found:
         records: the record of each (`rlenv_episode_index.index.EpisodeIndex.columns`).
         readings: path of a set -> the options with which it is read.
         parents: digests of the selections among the paths.
+        cuts: key of an episode -> the frames before which a selection cuts it.
         notes: a sentence about each set or episode that is left out.
         total: the number of episodes among which they were found.
     """
@@ -38,6 +39,7 @@ class Found:
     records: list[JsonDict] = field(default_factory=list)
     readings: dict[str, JsonDict] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
+    cuts: dict[str, list[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     total: int = 0
 
@@ -84,7 +86,7 @@ def find_episodes(
     if plain:
         with EpisodeIndex.open(plain, file, reading=reading) as index:
             _take(found, index, None, (where, order), digests, report)
-        found.readings = {record["path"]: _plain(reading or {}) for record in found.records}
+        found.readings = {record["path"]: plain_reading(reading or {}) for record in found.records}
     groups: dict[str, list[SelectedSet]] = defaultdict(list)
     for one in chosen:
         groups[json.dumps(one.reading, sort_keys=True)].append(one)
@@ -94,6 +96,7 @@ def find_episodes(
         if any(found.readings.get(str(one.path), one.reading) != one.reading for one in some):
             raise SourceError(f"{some[0].path} is read with other options in two of the selections; make them anew")
         found.readings |= {str(one.path): dict(one.reading) for one in some}
+        found.cuts |= {f"{one.path}#{number}": list(frames) for one in merged(some) for number, frames in one.cuts}
     _refuse_changed(found, leave_out_changed)
     found.records = list({record["key"]: record for record in found.records}.values())
     if top_fraction is not None:
@@ -155,8 +158,8 @@ def _refuse_changed(found: Found, leave_out: bool) -> None:
         raise SourceError(f"{changed[0]}{more}; go on without them by --leave-out-changed (leave_out_changed=True)")
 
 
-def _plain(reading: JsonObject) -> JsonDict:
-    """Return the options of reading as they can be saved."""
+def plain_reading(reading: JsonObject) -> JsonDict:
+    """Return the options of reading as they can be saved: those that were given, and paths as absolute ones."""
     options = {name: value for name, value in reading.items() if value is not None}
     if "calibration" in options:
         options["calibration"] = str(Path(options["calibration"]).absolute())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from hal import SourceError
 from recorder.formats.registry import Format, format_of, recognised, sets_in
 from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import label_files
+from recorder.log.labels import labelled
 from recorder.names import LOG_NAME
 from recorder.table.table import Table
+from rlenv_episode_index.database import STORED
+from rlenv_episode_index.label_changes import recorded_values
+from rlenv_robot.data.episode_records import SqlRow, episode_records, info_record, sql_row
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.robot_models import find_robot_model
 
@@ -21,11 +24,11 @@ __all__ = [
     "RUN",
     "SELECTION_SUFFIX",
     "FoundSet",
+    "described",
     "episode_marks",
     "find_sets",
     "folder_times",
     "format_options",
-    "labels_stamp",
     "read_set",
     "reads_some",
 ]
@@ -122,10 +125,29 @@ def read_set(found: FoundSet, reading: JsonObject, numbers: Sequence[int] | None
     return data_format.read(Path(found.path), labels=labels, episodes=some, **format_options(data_format, reading))
 
 
-def labels_stamp(path: Path) -> str:
-    """Return a text that differs once the labels of a run or data set have changed."""
-    stats = ((str(file), file.stat()) for file in label_files(path))
-    return json.dumps([[name, status.st_size, status.st_mtime_ns] for name, status in stats])
+def described(found: FoundSet, reading: JsonObject) -> Iterator[SqlRow]:
+    """Yield mark, recorded values of the labels' columns, whether rows were read, and `STORED` of each episode."""
+    path = Path(found.path)
+    if found.format == RUN:
+        table = read_set(found, reading, labels=False)
+        records = episode_records(table, costly=("robot",))
+        for mark, info, record in zip(episode_marks(table.episodes), table.episodes, records, strict=True):
+            recorded = None if "labelled" in info else recorded_values(info)  # what a label replaced is not known
+            yield mark, recorded, 0, *sql_row(record, STORED)
+        return
+    data_format = format_of(found.format)
+    if data_format.describe is None:
+        table = read_set(found, reading, labels=False)
+        infos: Sequence[JsonObject] = table.episodes
+        given = labelled(path, infos)
+        records = episode_records(replace(table, episodes=given), found.format)
+    else:
+        infos = data_format.describe(path, **format_options(data_format, reading))
+        given = labelled(path, infos)
+        records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
+    has_rows = int(data_format.describe is None)
+    for mark, info, record in zip(episode_marks(infos), infos, records, strict=True):
+        yield mark, recorded_values(info), has_rows, *sql_row(record, STORED)
 
 
 def episode_marks(infos: Sequence[JsonObject]) -> list[str]:

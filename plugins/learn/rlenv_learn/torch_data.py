@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recorder.json_data import JsonDict
+from recorder.table.selection import within
 from recorder.table.table import Table
 from rlenv_learn.shuffle import Shuffle
 from rlenv_robot.data.options import FILTERS
@@ -89,7 +90,7 @@ class TransitionDataset(Dataset["Tensors"]):
         """
         asked = np.asarray(index)
         flat = np.atleast_1d(asked).astype(np.int64, copy=False)
-        if flat.size and flat.view(np.uint64).max() >= self._count:  # a negative one is larger than any count
+        if not within(flat, self._count):
             if flat.min() < -self._count or flat.max() >= self._count:
                 raise IndexError(f"position {index} is out of range, there are {self._count} transitions")
             flat = flat % self._count
@@ -100,7 +101,7 @@ class TransitionDataset(Dataset["Tensors"]):
     def _tensors(self, steps: StepTable) -> Tensors:
         extra = steps["extra_info"]
         values: JsonDict = {name: steps[name] for name in ("observation", "action", "reward", "next_observation")}
-        values |= {name: extra[name] != 0 for name in ("terminated", "truncated")}
+        values |= {name: extra[name].astype(bool) for name in ("terminated", "truncated")}
         if self._options is None:
             return _tensors(values)
         values |= {

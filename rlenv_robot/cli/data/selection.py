@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from recorder.table.table import Table
 
 __all__ = [
-    "Choice", "add_author", "add_filters", "add_reading", "author", "choice", "chosen", "filter_options", "has_filters",
-    "instead", "location", "one_run", "provenance", "reading_options", "runs_in",
+    "Choice", "add_author", "add_filters", "add_reading", "author", "choice", "chooses", "chosen", "filter_options",
+    "has_filters", "instead", "location", "one_run", "provenance", "reading_options", "runs_in",
 ]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -271,10 +272,23 @@ def one_run(path: Path) -> Path:
     return runs[0]
 
 
+def chooses(path: Path) -> bool:
+    """Return whether a path is a saved selection, which chooses episodes of other runs and data sets."""
+    from recorder.formats.registry import recognised
+
+    data_format = recognised(path) if path.is_file() else None
+    return data_format is not None and data_format.collects
+
+
 def instead(path: Path) -> str:
     """Return advice for another project's data set, to append to an error; empty if the path holds none."""
     from recorder.formats.registry import recognised
 
+    if chooses(path):
+        return (
+            "; it is a selection, and this verb takes the run or data set itself: "
+            f"rlenv-robot data select {shlex.quote(str(path))} --all lists where the episodes lie"
+        )
     data_format = recognised(path)
     if data_format is None:
         return ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recorder.table.selection import Selection
+from recorder.table.selection import Selection, within
 
 SETS = st.sets(st.integers(0, 60), min_size=1, max_size=40)
 
@@ -49,3 +49,11 @@ def test_a_billion_positions_take_no_memory() -> None:
         tracemalloc.stop()
     assert drawn.tolist() == [5, 6, 10**8, 10**9 - 1]
     assert peak < 1 << 16
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(0, 40))
+@example([0, 39], 40)
+@example([-1], 40)
+@example([40], 40)
+def test_within_is_what_a_plain_comparison_says(numbers: list[int], count: int) -> None:
+    assert within(np.array(numbers, np.int64), count) == all(0 <= number < count for number in numbers)

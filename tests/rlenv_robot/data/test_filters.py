@@ -88,3 +88,21 @@ def test_filters_on_records(options: dict[str, Any], episodes: list[int]) -> Non
 def test_filters_on_records_say_what_there_is(options: dict[str, Any], word: str) -> None:
     with pytest.raises(SourceError, match=word):
         select(data(6), options)
+
+
+def test_several_conditions_are_their_intersection_and_build_the_records_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[set[str]] = []
+    records = filters.episode_records
+    monkeypatch.setattr(
+        filters, "episode_records", lambda table, costly: built.append(set(costly)) or records(table, costly=costly)
+    )
+    of = data(12)
+    several = {"task_text": "cup", "min_steps": 5, "where": "return > 5 and episode <> 4", "robot": "arm"}
+    alone = [select(of, {name: value}) for name, value in several.items()]
+    built.clear()
+    both = select(of, {**several, "min_return": 0.0})
+    expected = alone[0] & alone[1] & alone[2] & alone[3]
+    assert np.array_equal(np.asarray(both), np.asarray(expected))
+    assert len(both)
+    assert len(built) == 1
+    assert "return" in built[0]

@@ -13,6 +13,7 @@ from rlenv_robot.cli.data.images import add_images, has_images, to_write
 from rlenv_robot.cli.data.selection import (
     add_filters,
     add_reading,
+    chooses,
     chosen,
     has_filters,
     instead,
@@ -36,6 +37,7 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
     parser.description = "Copy some episodes of a run or data set, or a span of a run's time, to a new one."
     parser.epilog = """
 The run is only read. Times count from its first frame. A data set of another project becomes one of the same format.
+Of a saved selection all episodes are copied if no filter is given.
 
 Examples:
 
@@ -61,7 +63,7 @@ def run_cut(args: argparse.Namespace) -> int:
     from rlenv_curate.cut import Part
 
     timed = args.begin > -math.inf or args.end < math.inf
-    if not has_filters(args) and not timed:
+    if not has_filters(args) and not timed and not chooses(args.run_folder):
         raise ValueError("nothing was chosen: give --episodes, --from, --until or another filter")
     if not args.begin < args.end:
         raise ValueError(f"--from is {args.begin:g}, it must be below --until, which is {args.end:g}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.data.selection import Choice, add_author, author, choice, location, one_run, runs_in
+from rlenv_robot.cli.data.selection import Choice, add_author, author, choice, chooses, location, one_run, runs_in
 from rlenv_robot.cli.output import counted
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ def run_label(args: argparse.Namespace) -> int:
     if not values:
         raise ValueError(f"there is nothing to add: give one of {', '.join(f'--{key}' for key in KEYS)}")
     paths, episodes = _numbered(args.paths, args.episodes)
-    if episodes is None and args.where is None:
+    where = "1" if args.where is None and all(map(chooses, paths)) else args.where  # selections have chosen already
+    if episodes is None and where is None:
         raise ValueError("name the episodes: their numbers, such as 0,2,5-9, or --where CONDITION")
     if episodes is not None and len(paths) > 1:
         raise ValueError("numbers are those of one run or set; label several of them by --where CONDITION")
-    chosen = _numbers(paths[0], episodes, args.where) if episodes is not None else _fitting(paths, args.where)
+    chosen = _numbers(paths[0], episodes, args.where) if episodes is not None else _fitting(paths, where)
     if not chosen:
         raise ValueError(f"no episode fits: {args.where}")
     labels = ", ".join(
@@ -119,7 +120,9 @@ def _fitting(paths: Sequence[Path], where: str) -> dict[Path, list[int]]:
         for folder in folders:
             records = _records(folder, _condition(where))
             passing = _passing(records, where)
-            chosen |= _by_set(record for record, fits in zip(records, passing, strict=True) if fits)
+            fitting = _by_set(record for record, fits in zip(records, passing, strict=True) if fits)
+            for place, numbers in fitting.items():  # two selections may choose episodes of one set
+                chosen[place] = sorted({*chosen.get(place, ()), *numbers})
     return chosen
 
 

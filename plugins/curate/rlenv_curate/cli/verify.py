@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.data.selection import one_run, runs_in
+from rlenv_robot.cli.data.selection import instead, one_run, runs_in
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     runs = [one_run(args.path)] if args.request else runs_in(args.path)
     if not runs:
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap)")
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap){instead(args.path)}")
     wrong = 0
     for folder in runs:
         with progress(f"verifying {folder.name}") as report:

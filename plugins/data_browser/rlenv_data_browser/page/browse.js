@@ -45,10 +45,16 @@ async function apply({ stay = false } = {}) {
     problem(error.message, error.status === 401);
   }
 }
-let lastWhere = null, lastOrder = null, delay = 0;
-form.addEventListener("input", (event) => {
-  clearTimeout(delay);
-  delay = setTimeout(apply, event.target.tagName === "SELECT" ? 0 : 60);
+let lastWhere = null, lastOrder = null, applying = false, again = false;
+form.addEventListener("input", async () => { // at once; of the keys that come before the answer, the last one counts
+  again = true;
+  if (applying) return;
+  applying = true;
+  while (again) {
+    again = false;
+    await apply();
+  }
+  applying = false;
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); apply(); });
 $("clear").addEventListener("click", () => { form.reset(); apply(); });
@@ -153,9 +159,10 @@ async function changed() {
   choices().catch(() => {});
 }
 
+const cutsName = () => `cuts ${about.paths.join(" ")}`; // a page of a selection begins with the cuts of the selection
 function setCuts(key, cuts) {
   if (cuts.length) grid.cuts.set(key, cuts); else grid.cuts.delete(key);
-  store.set("cuts", JSON.stringify([...grid.cuts]), sessionStorage);
+  store.set(cutsName(), JSON.stringify([...grid.cuts]), sessionStorage);
   render();
   renderViewer();
 }
@@ -379,7 +386,7 @@ async function begin() {
   put($("title"), about.paths.join(", "));
   $("problems").hidden = !about.notes.length;
   $("problems").replaceChildren(...about.notes.map((note) => make("li", {}, note)));
-  try { grid.cuts = new Map(JSON.parse(store.get("cuts", sessionStorage) ?? "[]")); } catch { /* none */ }
+  try { grid.cuts = new Map(JSON.parse(store.get(cutsName(), sessionStorage) ?? JSON.stringify(Object.entries(about.cuts)))); } catch { /* none */ }
   $("grid").hidden = keys.length > 0;
   $("main").dataset.view = String(keys.length > 0);
   if (keys.length) open(keys); else { layout(); $("grid").focus({ preventScroll: true }); }

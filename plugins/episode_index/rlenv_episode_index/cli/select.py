@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,7 @@ def _cell(record: dict[str, object], name: str) -> str:
 def _say(path: Path, selection: Selection, total: int) -> None:
     sets = counted(len(selection.sets), "set")
     print(f"{path}: {counted(len(selection), 'episode')} of {total}, in {sets}, digest {selection.digest}")
+    print(f"  look at it: rlenv-robot data browse {shlex.quote(str(path))}")
 
 
 def _split(args: argparse.Namespace, paths: list[Path]) -> int:

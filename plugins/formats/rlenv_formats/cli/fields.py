@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rlenv_robot.cli.data.selection import chooses, instead
+
 __all__ = ["add", "run"]
 
 
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from hal import SourceError
     from rlenv_formats.bag_proposal import proposed_mapping
 
+    if chooses(args.path):
+        raise SourceError(f"{args.path} holds no ROS bag{instead(args.path)}")
     text = proposed_mapping(args.path, args.typestore)
     if args.out is None:
         print(text, end="")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rlenv_robot.cli.data.selection import chooses, instead
+
 __all__ = ["add", "run"]
 
 
@@ -29,9 +31,12 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Check the units against the data, write the declaration, and print what it means."""
+    from hal import SourceError
     from rlenv_formats.lerobot.read import load_lerobot
     from rlenv_formats.lerobot.so101 import DECLARATION, declare_units
 
+    if chooses(args.path):
+        raise SourceError(f"{args.path} is not a LeRobot data set{instead(args.path)}")
     load_lerobot(args.path, args.unit, args.calibration)
     units = declare_units(args.path, args.unit, args.calibration)
     print(f"{args.path / DECLARATION}: the joints are in {units.unit}")
