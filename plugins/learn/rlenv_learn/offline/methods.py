@@ -49,6 +49,8 @@ class OfflineSettings:
             ``awac`` and the penalty of ``cql`` are in this unit.
         normalise: whether each element of the observation vector is shifted and scaled to the data's mean and standard
             deviation.
+        layer_norm: whether the critics' hidden layers are normalised, against values that rise without bound beyond the
+            recorded actions (Ball et al. 2023, arXiv:2302.02948; Tarasov et al. 2023, arXiv:2305.09836).
         noise: standard deviation of Gaussian noise on the normalised observations of a batch, against memorising.
         method: further settings, as fields of d3rlpy's class for the method: ``expectile`` of ``IQLConfig``.
     """
@@ -61,6 +63,7 @@ class OfflineSettings:
     best: float = 1.0
     reward_scale: float | None = None
     normalise: bool = True
+    layer_norm: bool = False
     noise: float = 0.0
     method: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -171,8 +174,10 @@ def _algorithm(method: str, settings: OfflineSettings) -> Any:
     from d3rlpy.models.encoders import VectorEncoderFactory
 
     names = {one.name for one in dataclasses.fields(config)}
-    encoder = VectorEncoderFactory(list(settings.hidden))
-    chosen: dict[str, Any] = {name: encoder for name in names if name.endswith("encoder_factory")}
+    policy = VectorEncoderFactory(list(settings.hidden))
+    critics = VectorEncoderFactory(list(settings.hidden), use_layer_norm=settings.layer_norm)
+    chosen: dict[str, Any] = {"encoder_factory": policy, "actor_encoder_factory": policy}
+    chosen |= dict.fromkeys(("critic_encoder_factory", "value_encoder_factory"), critics)
     chosen |= dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), settings.rate)
     chosen |= {"batch_size": settings.batch_size, "gamma": settings.gamma}
     return config(**{name: value for name, value in chosen.items() if name in names} | dict(settings.method)).create()

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("d3rlpy", reason="d3rlpy is not installed")
 
-from rlenv_learn.offline.methods import METHODS, OfflineSettings, offline_settings, updates_of
-from rlenv_learn.offline.transitions import OfflineTransitions
+from rlenv_learn.offline.methods import METHODS, OfflineSettings, offline_settings, updates_of  # noqa: E402
+from rlenv_learn.offline.transitions import OfflineTransitions  # noqa: E402
 
 pytestmark = [pytest.mark.tier("learning"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -62,3 +62,14 @@ def test_the_same_seed_gives_the_same_weights(method: str) -> None:
 
     np.testing.assert_array_equal(weights(1), weights(1))
     assert (weights(1) != weights(2)).any()
+
+
+def test_layers_are_normalised_in_the_critics_alone() -> None:
+    """The file of a policy has dense layers only."""
+    policies = []
+    for layer_norm in (False, True):
+        chosen = offline_settings("td3bc", {"layer_norm": layer_norm, "hidden": [8], "batch_size": 16})
+        *_, (_, _, policy) = updates_of("td3bc", random_transitions(), chosen, 8, 0)
+        assert not any(isinstance(part, torch.nn.LayerNorm) for part in policy.modules())
+        policies.append(np.concatenate([part.detach().numpy().ravel() for part in policy.parameters()]))
+    assert (policies[0] != policies[1]).any()  # the critics' values moved it otherwise
