@@ -56,16 +56,30 @@ INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in st
 SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
 MISPLACED_M, SLOW = 0.02, 0.4
 TRIALS, EPISODES, TEST_SEED = 4, 100, 2_000_000
-COMMON: dict[str, Any] = {"rate": 1e-3, "hidden": [128, 128]}
-LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bc": ("bc", COMMON),
-    "bc, best 30 %": ("bc", {**COMMON, "best": 0.3}),
-    "iql": ("iql", {**COMMON}),
-    "awac": ("awac", {**COMMON}),
-    "td3bc": ("td3bc", {**COMMON}),
-    "cql": ("cql", {**COMMON, "n_action_samples": 4}),
+NETWORKS: dict[str, dict[str, Any]] = {
+    "so101-pick-place": {"rate": 1e-3, "hidden": [128, 128]},
+    "so101-reach": {"rate": 1e-3, "hidden": [64, 64]},
 }
-"""Name in the table -> method and settings."""
+VALUES: dict[str, dict[str, Any]] = {
+    "so101-pick-place": {"gamma": 0.98, "n_step": 10, "tau": 0.02},
+    "so101-reach": {"gamma": 0.95, "n_step": 3, "tau": 0.02},
+}
+"""Task -> settings of every learner, and of those that learn values."""
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bc": ("bc", {}),
+    "bc, best 30 %": ("bc", {"best": 0.3}),
+    "iql": ("iql", {}),
+    "awac": ("awac", {"lam": 0.33}),
+    "td3bc": ("td3bc", {"layer_norm": True, "update_actor_interval": 1}),
+    "cql": ("cql", {"layer_norm": True, "n_action_samples": 4}),
+}
+"""Name in the table -> method and further settings."""
+
+
+def settings_of(task: str, learner: str) -> dict[str, Any]:
+    method, further = LEARNERS[learner]
+    return NETWORKS[task] | ({} if method == "bc" else VALUES[task]) | further
+
 
 Chooser = Callable[[Mapping[str, np.ndarray], int], np.ndarray]
 """From observations of a batch and the number of the step to action vectors (B, A)."""
@@ -208,7 +222,7 @@ def learn(task: str, learners: list[str], seeds: list[int], updates: int, trials
             for name, figures in behaviours.items():
                 keep({"task": task, "learner": f"{LOGGED}{name}", "seed": seed, "updates": 0, "test": figures})
             for name in learners:
-                method, options = LEARNERS[name]
+                method, options = LEARNERS[name][0], settings_of(task, name)
                 begun = time.process_time()
                 trained = train_offline(
                     method, source, None, task=task, updates=updates, seed=seed, options=options, trials=trials

@@ -73,3 +73,22 @@ def test_layers_are_normalised_in_the_critics_alone() -> None:
         assert not any(isinstance(part, torch.nn.LayerNorm) for part in policy.modules())
         policies.append(np.concatenate([part.detach().numpy().ravel() for part in policy.parameters()]))
     assert (policies[0] != policies[1]).any()  # the critics' values moved it otherwise
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_critics_see_actions_in_units_of_their_spread(normalise: bool) -> None:
+    data = random_transitions()
+    smaller = dataclasses.replace(data, actions=data.actions / 8)
+    chosen = offline_settings("iql", {"normalise": normalise, "hidden": [8], "batch_size": 16})
+    losses = [next(updates_of("iql", one, chosen, 1, 0))[1]["q_loss"] for one in (data, smaller)]
+    assert (abs(losses[0] - losses[1]) < 1e-6) == normalise
+
+
+def test_awac_learns_values_without_entropy() -> None:
+    """Without rewards all values stay near 0, where d3rlpy's entropy of weight 1 leads them away."""
+    data = random_transitions()
+    data = dataclasses.replace(data, rewards=0 * data.rewards)
+    chosen = offline_settings("awac", {"hidden": [8], "batch_size": 64, "gamma": 0.9, "rate": 1e-2, "tau": 0.5})
+    for _, losses, _ in updates_of("awac", data, chosen, 60, 0):
+        last = losses["critic_loss"]
+    assert last < 0.1
