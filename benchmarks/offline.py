@@ -56,29 +56,38 @@ INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in st
 SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
 MISPLACED_M, SLOW = 0.02, 0.4
 TRIALS, EPISODES, TEST_SEED = 4, 100, 2_000_000
+LEARNERS = {"bc": "bc", "bc, best 30 %": "bc", "iql": "iql", "awac": "awac", "td3bc": "td3bc", "cql": "cql"}
+"""Name in the table -> method."""
 NETWORKS: dict[str, dict[str, Any]] = {
     "so101-pick-place": {"rate": 1e-3, "hidden": [128, 128]},
     "so101-reach": {"rate": 1e-3, "hidden": [64, 64]},
 }
-VALUES: dict[str, dict[str, Any]] = {
-    "so101-pick-place": {"gamma": 0.98, "n_step": 10, "tau": 0.02},
-    "so101-reach": {"gamma": 0.95, "n_step": 3, "tau": 0.02},
+"""Task -> settings of every learner."""
+_FAR: dict[str, Any] = {"gamma": 0.98, "n_step": 10, "tau": 0.02}
+_NEAR: dict[str, Any] = {"gamma": 0.95, "n_step": 3, "tau": 0.02}
+_TD3BC: dict[str, Any] = {"layer_norm": True, "update_actor_interval": 1}
+_CQL: dict[str, Any] = {"layer_norm": True, "n_action_samples": 4}
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
+    "so101-pick-place": {
+        "bc, best 30 %": {"best": 0.3},
+        "iql": _FAR,
+        "awac": {"gamma": 0.99, "n_step": 40, "tau": 0.02, "lam": 0.33},
+        "td3bc": {**_FAR, **_TD3BC, "alpha": 10.0},
+        "cql": {**_FAR, **_CQL},
+    },
+    "so101-reach": {
+        "bc, best 30 %": {"best": 0.3},
+        "iql": _NEAR,
+        "awac": {**_NEAR, "lam": 0.33},
+        "td3bc": {**_NEAR, **_TD3BC},
+        "cql": {**_NEAR, **_CQL},
+    },
 }
-"""Task -> settings of every learner, and of those that learn values."""
-LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bc": ("bc", {}),
-    "bc, best 30 %": ("bc", {"best": 0.3}),
-    "iql": ("iql", {}),
-    "awac": ("awac", {"lam": 0.33}),
-    "td3bc": ("td3bc", {"layer_norm": True, "update_actor_interval": 1}),
-    "cql": ("cql", {"layer_norm": True, "n_action_samples": 4}),
-}
-"""Name in the table -> method and further settings."""
+"""Task -> learner -> further settings: of those tried on log 100 (docs/training-results.md) the best by return."""
 
 
 def settings_of(task: str, learner: str) -> dict[str, Any]:
-    method, further = LEARNERS[learner]
-    return NETWORKS[task] | ({} if method == "bc" else VALUES[task]) | further
+    return NETWORKS[task] | CHOSEN[task].get(learner, {})
 
 
 Chooser = Callable[[Mapping[str, np.ndarray], int], np.ndarray]
@@ -222,7 +231,7 @@ def learn(task: str, learners: list[str], seeds: list[int], updates: int, trials
             for name, figures in behaviours.items():
                 keep({"task": task, "learner": f"{LOGGED}{name}", "seed": seed, "updates": 0, "test": figures})
             for name in learners:
-                method, options = LEARNERS[name][0], settings_of(task, name)
+                method, options = LEARNERS[name], settings_of(task, name)
                 begun = time.process_time()
                 trained = train_offline(
                     method, source, None, task=task, updates=updates, seed=seed, options=options, trials=trials
