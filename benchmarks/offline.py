@@ -305,11 +305,13 @@ def plot() -> None:
                 axis.fill_between(steps, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, lw=0)
                 axis.plot(steps, np.median(values, axis=0), lw=1.6, marker="o", ms=3, label=name, **style)
             axis.set(xlabel="updates", ylabel=words, title=task)
-        row[0].legend(fontsize=8, frameon=False)
-    words = (
-        "line: median of three seeds, band: their range; dashed: mean of the log's episodes; 100 trial episodes each"
-    )
-    heading(figure, "Learning from mixed logs", [words])
+    lines = dict[str, Any]()
+    for axis in np.ravel(axes):
+        handles, labels = axis.get_legend_handles_labels()
+        lines |= dict(zip(labels, handles, strict=True))
+    legend = {"loc": "outside lower center", "ncols": len(lines), "fontsize": 8, "frameon": False}
+    figure.legend(list(lines.values()), list(lines), **legend)
+    heading(figure, "Learning from mixed logs", ["median and range of three seeds, 100 trial episodes each"])
     saved(figure, IMAGES / "offline.png")
 
 
