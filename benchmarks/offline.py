@@ -72,7 +72,7 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
         "bc, best 30 %": {"best": 0.3},
         "iql": _FAR,
         "awac": {"gamma": 0.99, "n_step": 40, "tau": 0.02, "lam": 0.33},
-        "td3bc": {**_FAR, **_TD3BC, "alpha": 10.0},
+        "td3bc": {**_FAR, **_TD3BC},
         "cql": {**_FAR, **_CQL},
     },
     "so101-reach": {
