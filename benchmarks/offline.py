@@ -1,4 +1,4 @@
-"""Learning from mixed logs: offline methods against cloning and against the recorded policies.
+"""Learning from mixed logs: offline methods against cloning and against the recorded behaviours.
 
     pip install 'rlenv-robot[offline,train]' matplotlib, and d3rlpy (docs/trainers.md)
     python benchmarks/offline.py learn so101-pick-place    # each learner, three seeds: benchmarks/offline.json
@@ -6,21 +6,25 @@
     python benchmarks/offline.py table
     python benchmarks/offline.py plot                      # docs/curves/offline.png
 
-A log has a third each of an expert's episodes, of a weak policy's and of random actions:
+A log has equally many episodes of each behaviour, and no observation tells which one acts:
 
-- ``so101-pick-place``: the script under disturbances; the script that in 60 % of the intervals of ten steps lets go and
-  lifts the arm; random action vectors, each kept for ten steps.
-- ``so101-reach``: PPO after 120,000 and after 12,000 steps, with noise of 0.3; random action vectors.
+- ``so101-pick-place``: the script under disturbances (``expert``); the script that sees the cube 2 cm beside its place
+  (``misplaced``), that lets go and lifts the arm in 60 % of intervals of ten steps (``dropping``), that moves at 40 %
+  of its speed (``slow``), or that brings the cube to the target of another episode (``elsewhere``), all four disturbed
+  likewise; random action vectors, each kept for ten steps (``random``).
+- ``so101-reach``: PPO after 76,800 steps (``expert``) and after 11,520 (``half-trained``), with noise of 0.3; random
+  action vectors.
 
-The results of ``learn`` replace those in the file for the same task, learner and seed. Each policy is tried in the same
-100 episodes, which no training saw; the last one counts, and no trial chooses it or its settings.
+Seed N learns from log N, whose draws are its own. The settings were chosen on log 100 and the trials of the learning
+curve. Each final policy is tested in the same 100 episodes, which no log and no trial has. The results of ``learn``
+replace those in the file for the same task, learner and seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,30 +37,57 @@ from recorder.figures.style import heading, saved, series, sheet
 from recorder.formats.runs import EpisodeSpool, rows_of
 from recorder.frame_layout import FrameLayout
 from rlenv_learn.offline.trainer import train_offline
+from rlenv_learn.policies.network import NetworkPolicy
+from rlenv_learn.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.registry import make_vector
 from rlenv_robot.registry import task as task_of
 from rlenv_robot.source import SourceData
+from rlenv_robot.training.rollout import evaluate
 from rlenv_tabletop.scripted import SCRIPTS
 
-TASKS = {"so101-pick-place": 80, "so101-reach": 550}
-"""Task -> episodes of each third of its log."""
+TASKS = {"so101-pick-place": 150, "so101-reach": 300}
+"""Task -> episodes of each behaviour in its log."""
 RESULTS = Path(__file__).parent / "offline.json"
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "curves"
-NOISE = 0.3  # on the action vectors of the recorded policies of so101-reach, as a learner's exploration
+PPO_STEPS = {"expert": 76_800, "half-trained": 11_520}
+NOISE = 0.3  # on the action vectors of PPO, as a learner's exploration
 INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in steps; shares; size of the disturbance
 SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
-TRIALS, EPISODES = 5, 100
-QUICK: dict[str, Any] = {"rate": 1e-3, "hidden": [128, 128]}
-LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bc": ("bc", QUICK),
-    "bc, best tenth": ("bc", {**QUICK, "best": 0.1}),
-    "iql": ("iql", {**QUICK, "n_step": 10, "expectile": 0.8}),
-    "awac": ("awac", {**QUICK, "n_step": 10, "lam": 0.33}),
-    "td3bc": ("td3bc", {**QUICK, "n_step": 10}),
-    "cql": ("cql", {**QUICK, "n_step": 10, "n_action_samples": 4}),
+MISPLACED_M, SLOW = 0.02, 0.4
+TRIALS, EPISODES, TEST_SEED = 4, 100, 2_000_000
+LEARNERS = {"bc": "bc", "bc, best 30 %": "bc", "iql": "iql", "awac": "awac", "td3bc": "td3bc", "cql": "cql"}
+"""Name in the table -> method."""
+NETWORKS: dict[str, dict[str, Any]] = {
+    "so101-pick-place": {"rate": 1e-3, "hidden": [128, 128]},
+    "so101-reach": {"rate": 1e-3, "hidden": [64, 64]},
 }
-"""Name in the table -> method and settings."""
+"""Task -> settings of every learner."""
+_FAR: dict[str, Any] = {"gamma": 0.98, "n_step": 10, "tau": 0.02}
+_NEAR: dict[str, Any] = {"gamma": 0.95, "n_step": 3, "tau": 0.02}
+_TD3BC: dict[str, Any] = {"layer_norm": True, "update_actor_interval": 1}
+_CQL: dict[str, Any] = {"layer_norm": True, "n_action_samples": 4}
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
+    "so101-pick-place": {
+        "bc, best 30 %": {"best": 0.3},
+        "iql": _FAR,
+        "awac": {"gamma": 0.99, "n_step": 40, "tau": 0.02, "lam": 0.33},
+        "td3bc": {**_FAR, **_TD3BC},
+        "cql": {**_FAR, **_CQL},
+    },
+    "so101-reach": {
+        "bc, best 30 %": {"best": 0.3},
+        "iql": _NEAR,
+        "awac": {**_NEAR, "lam": 0.33},
+        "td3bc": {**_NEAR, **_TD3BC},
+        "cql": {**_NEAR, **_CQL},
+    },
+}
+"""Task -> learner -> further settings: of those tried on log 100 (docs/training-results.md) the best by return."""
+
+
+def settings_of(task: str, learner: str) -> dict[str, Any]:
+    return NETWORKS[task] | CHOSEN[task].get(learner, {})
 
 
 Chooser = Callable[[Mapping[str, np.ndarray], int], np.ndarray]
@@ -80,60 +111,85 @@ class Intervals:
         return self.vectors
 
 
-def choosers(task: str, count: int, rng: np.random.Generator) -> dict[str, Chooser]:
-    """Return the policies of the three thirds of a log, each for a batch of ``count`` episodes."""
-    flat = flat_for(task_of(task))
+def random_vectors(size: int, count: int, rng: np.random.Generator, steps: int) -> Chooser:
+    walk = Intervals(lambda n: rng.uniform(-1, 1, (n, size)), count, rng, steps)
+    return lambda observation, step: walk.next()
+
+
+def pick_place_behaviours(task: str, count: int, rng: np.random.Generator) -> dict[str, Chooser]:
+    """Return name -> behaviour, each for a batch of ``count`` episodes."""
+    flat, script = flat_for(task_of(task)), SCRIPTS[task]()
     size = flat.action_size
-    walk = Intervals(lambda n: rng.uniform(-1, 1, (n, size)), count, rng, INTERVAL if task in SCRIPTS else 1)
-    if task not in SCRIPTS:
-        from train import recipe
 
-        def noisy(policy: Any) -> Chooser:
-            def choose(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
-                with torch.no_grad():
-                    vector = policy.actor(torch.from_numpy(flat.observe(observation))).numpy()
-                return np.asarray(vector + NOISE * rng.normal(size=vector.shape))
-
-            return choose
-
-        trained = {name: recipe("tianshou").train(task, steps, 0)[0] for name, steps in PPO_STEPS.items()}
-        return {name: noisy(policy) for name, policy in trained.items()} | {"random": lambda seen, step: walk.next()}
-
-    def disturbances(n: int) -> np.ndarray:
+    def draw_disturbances(n: int) -> np.ndarray:
         sizes = DISTURBANCE * rng.random((n, 1)) * (rng.random((n, 1)) < DISTURBED)
         return np.asarray(sizes * rng.normal(size=(n, size)))
 
-    script, offsets = SCRIPTS[task](), Intervals(disturbances, count, rng, INTERVAL)
+    disturbances = Intervals(draw_disturbances, count, rng, INTERVAL)
     slips = Intervals(lambda n: (rng.random((n, 1)) < SLIPS).astype(float), count, rng, INTERVAL)
+    angle = rng.uniform(0, 2 * np.pi, count)
+    beside = MISPLACED_M * np.stack([np.cos(angle), np.sin(angle), np.zeros(count)], axis=-1).astype(np.float32)
 
-    def expert(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
-        return np.asarray(flat.vector_of(script.act(observation), observation) + offsets.next())
+    def scripted(observation: Mapping[str, np.ndarray], speed: float = 1.0, **believed: np.ndarray) -> np.ndarray:
+        action = script.act({**observation, **believed})
+        return np.asarray(speed * flat.vector_of(action, observation) + disturbances.next())
 
-    def weak(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+    def dropping(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
         slipping = SLIP + 0.2 * rng.normal(size=(count, size))
-        return np.asarray(np.where(slips.next() > 0, slipping, expert(observation, step)))
+        return np.asarray(np.where(slips.next() > 0, slipping, scripted(observation)))
 
-    return {"expert": expert, "weak": weak, "random": lambda seen, step: walk.next()}
+    return {
+        "expert": lambda seen, step: scripted(seen),
+        "misplaced": lambda seen, step: scripted(seen, cube_position=seen["cube_position"] + beside),
+        "dropping": dropping,
+        "slow": lambda seen, step: scripted(seen, SLOW),
+        "elsewhere": lambda seen, step: scripted(seen, target_position=np.roll(seen["target_position"], 1, axis=0)),
+        "random": random_vectors(size, count, rng, INTERVAL),
+    }
 
 
-PPO_STEPS = {"expert": 120_000, "weak": 12_000}
+@functools.cache
+def trained_by_ppo(task: str) -> dict[str, NetworkPolicy]:
+    settings, policies = ppo_settings(task_of(task)), dict[str, NetworkPolicy]()
+    with make_vector(task, settings.num_envs, seed=0) as envs:
+        for steps, policy, _ in improve_by_ppo(envs, settings, max(PPO_STEPS.values()), 0):
+            policies |= {name: policy for name, asked in PPO_STEPS.items() if asked == steps}
+    return policies
 
 
-def mixed_log(task: str) -> SourceData:
-    """Return a mixed log, in memory, and print the success rate and the mean return of its thirds."""
-    count, rng, target = TASKS[task], np.random.default_rng(0), task_of(task)
+def reach_behaviours(task: str, count: int, rng: np.random.Generator) -> dict[str, Chooser]:
+    """Return name -> behaviour, each for a batch of ``count`` episodes."""
+
+    def noisy(policy: NetworkPolicy) -> Chooser:
+        def choose(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+            vector = policy.action_vector(observation)
+            return np.asarray(vector + NOISE * rng.normal(size=vector.shape))
+
+        return choose
+
+    size = flat_for(task_of(task)).action_size
+    return {name: noisy(policy) for name, policy in trained_by_ppo(task).items()} | {
+        "random": random_vectors(size, count, rng, 1)
+    }
+
+
+def mixed_log(task: str, seed: int) -> tuple[SourceData, dict[str, dict[str, float]]]:
+    """Return a mixed log, in memory, and for each behaviour the mean success and return of its episodes."""
+    count, rng, target = TASKS[task], np.random.default_rng(seed), task_of(task)
     layout = FrameLayout(target.observation, target.action)
-    spool, infos = EpisodeSpool(layout), list[dict[str, Any]]()
-    for place, (name, choose) in enumerate(choosers(task, count, rng).items()):
+    spool, infos, results = EpisodeSpool(layout), list[dict[str, Any]](), dict[str, dict[str, float]]()
+    behaviours = pick_place_behaviours if task in SCRIPTS else reach_behaviours
+    for place, (name, choose) in enumerate(behaviours(task, count, rng).items()):
         outcomes = []
-        for rows, success in episodes_of(task, layout, choose, 1_000 + place):
+        for rows, success in episodes_of(task, layout, choose, 10_000 * (seed + 1) + place):
             rows["episode"] = len(infos)
             spool.add(rows)
             infos.append({"source": name})
             outcomes.append((success, rows["reward"][1:].sum()))
-        success, returns = np.mean(outcomes, axis=0)
-        print(f"{name}: success {success:.0%}, return {returns:.1f}", flush=True)
-    return SourceData(spool.table(infos, f"a mixed log of {task}", []))
+        success, returns = np.mean(outcomes, axis=0).tolist()
+        results[name] = {"success": success, "returns": returns}
+        print(f"log {seed}, {name}: success {success:.0%}, return {returns:.1f}", flush=True)
+    return SourceData(spool.table(infos, f"a mixed log of {task}", [])), results
 
 
 def episodes_of(task: str, layout: FrameLayout, choose: Chooser, seed: int) -> list[tuple[np.ndarray, bool]]:
@@ -169,21 +225,33 @@ def episodes_of(task: str, layout: FrameLayout, choose: Chooser, seed: int) -> l
 
 
 def learn(task: str, learners: list[str], seeds: list[int], updates: int, trials: int) -> None:
-    source = mixed_log(task)
-    for seed in seeds:
-        for name in learners:
-            method, options = LEARNERS[name]
-            begun = time.process_time()
-            trained = train_offline(
-                method, source, None, task=task, updates=updates, seed=seed, options=options, trials=trials
-            )
-            points = [{key: getattr(point, key) for key in ("steps", "success", "returns")} for point in trained.points]
-            run = {
-                "task": task, "learner": name, "seed": seed, "updates": updates, "settings": options,
-                "steps": len(source), "cpu_s": round(time.process_time() - begun), "points": points,
-            }  # fmt: skip
-            keep(run)
-            print(f"{task} {name} seed {seed}: {points[-1]}", flush=True)
+    with make_vector(task, EPISODES, seed=TEST_SEED, autoreset="disabled") as test:
+        for seed in seeds:
+            source, behaviours = mixed_log(task, seed)
+            for name, figures in behaviours.items():
+                keep({"task": task, "learner": f"{LOGGED}{name}", "seed": seed, "updates": 0, "test": figures})
+            for name in learners:
+                method, options = LEARNERS[name], settings_of(task, name)
+                begun = time.process_time()
+                trained = train_offline(
+                    method, source, None, task=task, updates=updates, seed=seed, options=options, trials=trials
+                )
+                spent = time.process_time() - begun
+                outcomes = evaluate(test, trained.policy, TEST_SEED)
+                figures = {
+                    "success": float(np.mean([one.success for one in outcomes])),
+                    "returns": float(np.mean([one.total for one in outcomes])),
+                }
+                points = [{key: getattr(one, key) for key in ("steps", "success", "returns")} for one in trained.points]
+                keep({
+                    "task": task, "learner": name, "seed": seed, "updates": updates, "settings": options,
+                    "steps": len(source), "cpu_s": round(spent), "points": points, "test": figures,
+                })  # fmt: skip
+                print(f"{task} {name} seed {seed}: {figures}, {spent:.0f} s of processor time", flush=True)
+
+
+LOGGED = "log: "
+"""Before the names of behaviours in the results."""
 
 
 def keep(run: dict[str, Any]) -> None:
@@ -199,50 +267,51 @@ def kept() -> list[dict[str, Any]]:
 
 
 def by_learner(task: str) -> dict[str, list[dict[str, Any]]]:
-    """Learner -> what was kept of each seed."""
+    """Behaviour or learner -> what was kept of each seed."""
     runs = [run for run in kept() if run["task"] == task]
-    return {name: [run for run in runs if run["learner"] == name] for name in sorted({run["learner"] for run in runs})}
-
-
-def wilson(hits: float, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a rate (Wilson 1927)."""
-    rate, z2 = hits / trials, 1.96**2
-    middle, spread = rate + z2 / (2 * trials), 1.96 * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
-    return (middle - spread) / (1 + z2 / trials), (middle + spread) / (1 + z2 / trials)
+    names = [*dict.fromkeys(run["learner"] for run in runs if run["learner"].startswith(LOGGED)), *LEARNERS]
+    found = {name: [run for run in runs if run["learner"] == name] for name in names}
+    return {name: runs for name, runs in found.items() if runs}
 
 
 def table() -> None:
     for task in TASKS:
-        print(
-            f"\n{task}\n| learner | seeds | updates | success (95 % interval) | of each seed | return, of each seed |"
-        )
-        print("|---|---|---|---|---|---|")
+        print(f"\n{task}\n| policy | updates | success, median (all) | return, median (all) |\n|---|---|---|---|")
         for name, runs in by_learner(task).items():
-            ends = [run["points"][-1] for run in runs]
-            rates, returns = ([end[key] for end in ends] for key in ("success", "returns"))
-            low, high = wilson(EPISODES * sum(rates), EPISODES * len(rates))
+            rates, returns = ([run["test"][key] for run in runs] for key in ("success", "returns"))
+            updates = f"{runs[0]['updates']:,}" if runs[0]["updates"] else ""
             print(
-                f"| {name} | {len(runs)} | {runs[0]['updates']:,} | {np.mean(rates):.0%} ({low:.0%} to {high:.0%}) | "
-                f"{', '.join(f'{rate:.0%}' for rate in rates)} | {', '.join(f'{value:.1f}' for value in returns)} |"
+                f"| {name} | {updates} | {np.median(rates):.0%} ({', '.join(f'{100 * one:.0f}' for one in rates)}) | "
+                f"{np.median(returns):.1f} ({', '.join(f'{one:.1f}' for one in returns)}) |"
             )
 
 
 def plot() -> None:
-    """Draw the curves: line: mean of the seeds; band: their range."""
+    """Draw the curves: line: median of the seeds; band: their range; dashed: mean of all episodes of the logs."""
     tasks = [task for task in TASKS if by_learner(task)]
     figure, axes = sheet(len(tasks), 2, 9, 3.3 * len(tasks))
     for row, task in zip(np.reshape(axes, (len(tasks), 2)), tasks, strict=True):
-        learners = [(name, runs) for name, runs in by_learner(task).items() if runs[0]["updates"]]
+        runs_of = by_learner(task)
+        recorded = [run["test"] for name, runs in runs_of.items() if name.startswith(LOGGED) for run in runs]
+        learners = [(name, runs) for name, runs in runs_of.items() if not name.startswith(LOGGED)]
         for axis, key, words in zip(row, ("success", "returns"), ("success, %", "return"), strict=True):
+            factor = 100 if key == "success" else 1
+            mean = factor * float(np.mean([one[key] for one in recorded]))
+            axis.axhline(mean, color="0.5", lw=1, ls="--", label="the log")
             for index, (name, runs) in enumerate(learners):
-                style, factor = series(index), 100 if key == "success" else 1
+                style = series(index)
                 steps = [point["steps"] for point in runs[0]["points"]]
                 values = factor * np.array([[point[key] for point in run["points"]] for run in runs])
                 axis.fill_between(steps, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, lw=0)
-                axis.plot(steps, values.mean(axis=0), lw=1.6, marker="o", ms=3, label=name, **style)
+                axis.plot(steps, np.median(values, axis=0), lw=1.6, marker="o", ms=3, label=name, **style)
             axis.set(xlabel="updates", ylabel=words, title=task)
-        row[0].legend(fontsize=8, frameon=False)
-    heading(figure, "Learning from mixed logs", ["line: mean of the seeds, band: their range; 100 episodes each"])
+    lines = dict[str, Any]()
+    for axis in np.ravel(axes):
+        handles, labels = axis.get_legend_handles_labels()
+        lines |= dict(zip(labels, handles, strict=True))
+    legend = {"loc": "outside lower center", "ncols": len(lines), "fontsize": 8, "frameon": False}
+    figure.legend(list(lines.values()), list(lines), **legend)
+    heading(figure, "Learning from mixed logs", ["median and range of three seeds, 100 trial episodes each"])
     saved(figure, IMAGES / "offline.png")
 
 

@@ -48,7 +48,9 @@ class OfflineSettings:
         reward_scale: factor on rewards; None divides them by their standard deviation. Temperatures of ``iql`` and
             ``awac`` and the penalty of ``cql`` are in this unit.
         normalise: whether each element of the observation vector is shifted and scaled to the data's mean and standard
-            deviation.
+            deviation, and the critics see each element of the action vector divided by its standard deviation.
+        layer_norm: whether the critics' hidden layers are normalised, against values that rise without bound beyond the
+            recorded actions (Ball et al. 2023, arXiv:2302.02948; Tarasov et al. 2023, arXiv:2305.09836).
         noise: standard deviation of Gaussian noise on the normalised observations of a batch, against memorising.
         method: further settings, as fields of d3rlpy's class for the method: ``expectile`` of ``IQLConfig``.
     """
@@ -61,6 +63,7 @@ class OfflineSettings:
     best: float = 1.0
     reward_scale: float | None = None
     normalise: bool = True
+    layer_norm: bool = False
     noise: float = 0.0
     method: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -143,6 +146,10 @@ def updates_of(
     random = np.random.default_rng(seed)
     algorithm = _algorithm(method, settings)
     algorithm.create_impl(data.observations.shape[1:], data.actions.shape[1])
+    if settings.normalise:
+        _scale_actions(algorithm, data.actions)
+    if method == "awac":
+        _forget_entropy(algorithm)
     average = AveragedModel(algorithm.impl.policy, multi_avg_fn=_average)
     zeros = np.zeros((settings.batch_size, data.actions.shape[1]), np.float32)  # of SARSA, which none of these is
     for update in range(1, updates + 1):
@@ -166,13 +173,34 @@ def _average(averaged: list[torch.Tensor], current: list[torch.Tensor], count: t
             mean.lerp_(weights, 1 - decay)
 
 
+def _scale_actions(algorithm: Any, actions: np.ndarray) -> None:
+    """Let critics see actions divided by their standard deviation, or small actions hardly change their values."""
+    from d3rlpy.models.torch.encoders import VectorEncoderWithAction
+
+    factors = torch.from_numpy(1 / np.maximum(actions.std(axis=0), 1e-2))
+    for network in vars(algorithm.impl.modules).values():
+        for part in network.modules() if isinstance(network, nn.Module) else ():
+            if isinstance(part, VectorEncoderWithAction):
+                part.register_forward_pre_hook(lambda module, given: (given[0], given[1] * factors))
+
+
+def _forget_entropy(algorithm: Any) -> None:
+    """Let AWAC's critics learn values alone, as the paper does; d3rlpy adds the policy's entropy with a weight of 1."""
+    from d3rlpy.models.torch.parameters import get_parameter
+
+    with torch.no_grad():
+        get_parameter(algorithm.impl.modules.log_temp).fill_(-50.0)  # the logarithm of the weight
+
+
 def _algorithm(method: str, settings: OfflineSettings) -> Any:
     config = _config(method)
     from d3rlpy.models.encoders import VectorEncoderFactory
 
     names = {one.name for one in dataclasses.fields(config)}
-    encoder = VectorEncoderFactory(list(settings.hidden))
-    chosen: dict[str, Any] = {name: encoder for name in names if name.endswith("encoder_factory")}
+    policy = VectorEncoderFactory(list(settings.hidden))
+    critics = VectorEncoderFactory(list(settings.hidden), use_layer_norm=settings.layer_norm)
+    chosen: dict[str, Any] = {"encoder_factory": policy, "actor_encoder_factory": policy}
+    chosen |= dict.fromkeys(("critic_encoder_factory", "value_encoder_factory"), critics)
     chosen |= dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), settings.rate)
     chosen |= {"batch_size": settings.batch_size, "gamma": settings.gamma}
     return config(**{name: value for name, value in chosen.items() if name in names} | dict(settings.method)).create()

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("d3rlpy", reason="d3rlpy is not installed")
 
-from rlenv_learn.offline.methods import METHODS, OfflineSettings, offline_settings, updates_of
-from rlenv_learn.offline.transitions import OfflineTransitions
+from rlenv_learn.offline.methods import METHODS, OfflineSettings, offline_settings, updates_of  # noqa: E402
+from rlenv_learn.offline.transitions import OfflineTransitions  # noqa: E402
 
 pytestmark = [pytest.mark.tier("learning"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -62,3 +62,33 @@ def test_the_same_seed_gives_the_same_weights(method: str) -> None:
 
     np.testing.assert_array_equal(weights(1), weights(1))
     assert (weights(1) != weights(2)).any()
+
+
+def test_layers_are_normalised_in_the_critics_alone() -> None:
+    """The file of a policy has dense layers only."""
+    policies = []
+    for layer_norm in (False, True):
+        chosen = offline_settings("td3bc", {"layer_norm": layer_norm, "hidden": [8], "batch_size": 16})
+        *_, (_, _, policy) = updates_of("td3bc", random_transitions(), chosen, 8, 0)
+        assert not any(isinstance(part, torch.nn.LayerNorm) for part in policy.modules())
+        policies.append(np.concatenate([part.detach().numpy().ravel() for part in policy.parameters()]))
+    assert (policies[0] != policies[1]).any()  # the critics' values moved it otherwise
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_critics_see_actions_in_units_of_their_spread(normalise: bool) -> None:
+    data = random_transitions()
+    smaller = dataclasses.replace(data, actions=data.actions / 8)
+    chosen = offline_settings("iql", {"normalise": normalise, "hidden": [8], "batch_size": 16})
+    losses = [next(updates_of("iql", one, chosen, 1, 0))[1]["q_loss"] for one in (data, smaller)]
+    assert (abs(losses[0] - losses[1]) < 1e-6) == normalise
+
+
+def test_awac_learns_values_without_entropy() -> None:
+    """Without rewards all values stay near 0, where d3rlpy's entropy of weight 1 leads them away."""
+    data = random_transitions()
+    data = dataclasses.replace(data, rewards=0 * data.rewards)
+    chosen = offline_settings("awac", {"hidden": [8], "batch_size": 64, "gamma": 0.9, "rate": 1e-2, "tau": 0.5})
+    for _, losses, _ in updates_of("awac", data, chosen, 60, 0):
+        last = losses["critic_loss"]
+    assert last < 0.1
