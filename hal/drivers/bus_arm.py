@@ -18,23 +18,22 @@ from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
 from hal.drivers.calibration import Calibration, load_calibration
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, read_register, whole_turns
 from hal.drivers.group_read import GroupRead
+from hal.drivers.contact_model import ContactModel
 from hal.drivers.health import HealthSettings, HealthWatch
+from hal.drivers.motion_watch import MotionWatch, servo_stream
 from hal.drivers.registers import Feedback
-from hal.drivers.servo_settings import ServoSettings
+from hal.drivers.servo_settings import ServoSettings, keep_registers
 from hal.drivers.simulated_port import SimulatedPort, open_port
 from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.guarding.stop_latch import check_clears
-from hal.robot import CLOSE_S, RobotSpec, RobotState
+from hal.robot import CLOSE_S, RobotSpec, RobotState, SampleSink, StreamSpec
 
 __all__ = ["BusArm"]
 
 _log = logging.getLogger(__name__)
-
-_HOLD_RAD = 0.1764
-"""Farthest that a held goal lies from the position, rad (10 degrees): a servo carries a load by its error."""
 
 _SETTLE_S = CLOSE_S - 1.0
 """Longest time for which damping may let the arm down, in seconds; if it still moves then, it stays in damping."""
@@ -83,6 +82,10 @@ class BusArm:
             one's in the table.
         grip_torque: largest duty cycle of such a joint while it holds an object.
         on_stop: the effect of a stop: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
+        contact: the model of the arm's currents in free motion (``rlenv-robot sim2real contact``), or its file; torques
+            that it does not explain are contacts. None does not look for them.
+        on_contact: the effect of a contact: ``stop`` the arm, or let it ``yield``: it stays where the contact has put it,
+            without pushing, and takes no goal until the next reset.
         rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: largest difference between the calibration's travel and the model's, degrees.
         turnaround_s: as for `hal.drivers.bus.BusSettings`.
@@ -112,6 +115,8 @@ class BusArm:
         gripper_torque_limit: float | None = None,
         grip_torque: float = 0.25,
         on_stop: Literal["hold", "damp"] = "hold",
+        contact: str | Path | ContactModel | None = None,
+        on_contact: Literal["stop", "yield"] = "stop",
         rate_hz: float | None = None,
         travel_tolerance_deg: float = 3.0,
         turnaround_s: float = 0.0005,
@@ -150,6 +155,8 @@ class BusArm:
         self._bus_settings = BusSettings(turnaround_s, latency_s)
         self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
         self._rate = Rate(rate_hz, self._now, self._sleep)
+        self._motion = MotionWatch(self._arm, self._gains, rate_hz, contact, on_contact)
+        self.streams = (servo_stream(self._arm, rate_hz),)
         gripping = frozenset(joint.name for joint in self._arm.joints if joint.grips)
         self._health = HealthWatch(HealthSettings(gripping=gripping), self._family)
         self._bus: ServoBus | None = None
@@ -159,8 +166,6 @@ class BusArm:
         self._names = dict(zip(self._calibration.ids, self._arm.names, strict=True))
         self._turns = dict.fromkeys(self._names, 0)  # what to add to a servo's positions, whole turns in steps
         self._settings = ServoSettings(self._names, self._family, self._sleep)
-        self._hold_steps = np.rint(_HOLD_RAD / self._arm.step_rad)
-        self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
         self._stopped: str | None = None
         self._is_reset = self._closed = self._holds_on_close = False
         self._touched = False  # whether a reset or `lead` has written to the servos
@@ -177,6 +182,10 @@ class BusArm:
     def bus(self) -> ServoBus | None:
         """The bus while it is open, otherwise None."""
         return self._bus
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """Send what the servos measure in each control period to a sink (`hal.drivers.motion_watch.servo_stream`)."""
+        self._motion.sink = sinks.get(self.streams[0].name)
 
     # -- the robot -------------------------------------------------------------------------------------------------
 
@@ -216,6 +225,7 @@ class BusArm:
                 self._disconnect()
             raise
         self._health.clear()
+        self._motion.begin()
         self._is_reset = True
         return self._state(self._calibration.angles(self._positions("goal")), ())
 
@@ -231,6 +241,8 @@ class BusArm:
         target = self.spec.commands.validate(command, "command")["joint_target"]
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
+        if self._motion.yielded is not None:
+            target = self._motion.yielded
         goals = self._calibration.steps(target)
         try:
             with self._changing:
@@ -242,7 +254,7 @@ class BusArm:
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(target.copy(), faults)
+        return self._state(target.copy() if self._motion.yielded is None else self._motion.yielded, faults)
 
     def read(self) -> RobotState | None:
         """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
@@ -337,8 +349,7 @@ class BusArm:
                     self._settings.expect_torque(or_damping=True)
                     missed = damp(bus, self._calibration.ids, self._family)
                 else:
-                    present, goals = self._positions("position"), self._positions("goal")
-                    held = self._packed(present + np.clip(goals - present, -self._hold_steps, self._hold_steps))
+                    held = self._packed(self._motion.hold(self._calibration, *map(self._positions, ("position", "goal"))))
                     for servo in self._family.release_watchdog(bus, self._calibration.ids):
                         held.pop(servo, None)  # it holds where its watchdog has stopped it
                     missed = write_all(bus, self._table["goal_position"].address, held) if held else []
@@ -443,16 +454,7 @@ class BusArm:
         """Write the EEPROM registers that differ."""
         for name, servo in zip(self._arm.names, self._calibration.ids, strict=True):
             registers = self._facts[name].registers
-            changes = {
-                key: value
-                for key, value in self._gains[name].items()
-                if self._table[key].kept and registers[key] != value
-            }
-            if changes:
-                self._family.write_kept(bus, servo, changes)
-                self.eeprom_writes += len(changes)
-                for key, value in changes.items():
-                    _log.info("%s: register %s written to EEPROM: %d in place of %d", name, key, value, registers[key])
+            self.eeprom_writes += keep_registers(bus, self._family, (servo, name), self._gains[name], registers)
 
     def _write_settings(self) -> None:
         """Write the settings of this run to all servos; a joint that holds a thing keeps the torque limit for that."""
@@ -538,10 +540,24 @@ class BusArm:
             self._settings.look(bus, _without(group.newest, missing))
         faults = self._look(missing)
         reason = " / ".join(map(str, self._settings.lost)) or self._health.verdict
+        if self._is_reset and self._stopped is None and not reason:
+            reason, others = self._look_at_motion()
+            faults += others
         if reason and self._is_reset and self._stopped is None:
             self.stop(reason)
             raise RobotStopped(reason)
         return faults
+
+    def _look_at_motion(self) -> tuple[str | None, tuple[Fault, ...]]:
+        """Judge the motion; let the arm yield at once to a new contact where it is to."""
+        newest, before = self._opened()[0].newest, self._motion.yielded
+        times_ns = np.array([newest[servo].stamp_ns for servo in self._calibration.ids])
+        reason, faults = self._motion.look(self._calibration, times_ns, self._measured)
+        if reason is None and self._motion.yielded is not None and self._motion.yielded is not before:
+            with self._changing:
+                if self._stopped is None:
+                    self._write_goals(self._calibration.steps(self._motion.yielded))
+        return reason, faults
 
     def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
         group, bus = self._opened()
@@ -549,7 +565,7 @@ class BusArm:
         fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
         limits = self._limits | {name: self._grip_torque[name] for name in self._eased}
         settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
-        closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
+        closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._calibration.signs, strict=True)}
         faults = settings + self._health.look(self._now(), fresh, limits, closing)
         self._ease_grips()
         silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
@@ -574,7 +590,7 @@ class BusArm:
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()
         position = self._calibration.angles(self._positions("position"))
-        speed = self._positions("speed") * self._arm.step_rad * self._signs
+        speed = self._positions("speed") * self._arm.step_rad * self._calibration.signs
         command = self.spec.commands["joint_target"]
         goal = self._calibration.angles(self._positions("goal"))
         sensors = {

@@ -6,6 +6,7 @@ Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/parameter/memory-sts.md`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAUD_RATES", "CURRENT_A", "FEEDBACK", "FEETECH_STS", "MODEL", "SETTINGS", "STATE", "STEPS", "STIFFNESS", "STS3215",
-    "TABLE", "FeetechSts", "decode_feedback",
+    "TABLE", "TORQUE_CONSTANT", "FeetechSts", "decode_feedback",
 ]  # fmt: skip
 
 MODEL = 777
@@ -27,7 +28,10 @@ MODEL = 777
 STEPS = 4096
 """Steps of the encoder in a turn."""
 
-STIFFNESS = 1.2116 * 0.166 / 2.676
+TORQUE_CONSTANT = 1.2116
+"""Torque at the shaft per current, N m/A. Source: Rhoban's BAM, model m1."""
+
+STIFFNESS = TORQUE_CONSTANT * 0.166 / 2.676
 """Torque of the position law at the shaft for each unit of register 21 (P), each volt of the supply and each rad of
 error, N m/(rad V). Source: Rhoban's BAM, model m1: torque constant times duty over resistance."""
 
@@ -145,6 +149,7 @@ class FeetechSts(ServoFamily):
     same_on_all: Mapping[str, int] = {"mode": 0, "acceleration": 254, "goal_speed": 0, "lock": 1}
     full_duty = 1000
     braking = ("torque_enable", 2)
+    measures_current = True
 
     def feedback(self, state: bytes) -> Feedback:
         """Return the measurements in the bytes of `state`."""
@@ -197,9 +202,12 @@ FEETECH_STS = FeetechSts()
 
 STS3215 = ServoModel(
     "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0),
+    max_acceleration=3.35 / 0.0284 * STEPS / (2 * math.pi), torque_constant=TORQUE_CONSTANT,
     law="sim.robots.servo_motors:STS3215_LAW", virtual="sim.servo_bus.feetech_servo:make_servo",
 )  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.
 
-Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46).
+Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46). Its ``max_acceleration``
+is 118 rad/s^2: the stall torque of 3.35 N m over the armature of 0.0284 kg m^2 (BAM, 7.4 V; the variant for 12 V has 2.94
+N m by its data sheet).
 """
