@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Sequence
 
 from hal.drivers.arm_table import ArmTable
 
@@ -18,6 +19,20 @@ _STEPS = 2.0
 """Encoder steps by which rounding and noise may change a difference of two readings."""
 
 
+class _Joint:
+    """The limits and the newest compared reading of one joint; `speed` is None before the second one."""
+
+    __slots__ = ("acceleration", "angle", "lasted_s", "name", "rate", "slack", "speed", "time_s")
+
+    def __init__(self, name: str, rate: float, acceleration: float, slack: float) -> None:
+        self.name, self.rate, self.acceleration, self.slack = name, rate, acceleration, slack
+        self.begin()
+
+    def begin(self) -> None:
+        self.angle, self.time_s, self.lasted_s = 0.0, math.nan, 0.0
+        self.speed: float | None = None
+
+
 class EncoderCheck:
     """Compare each reading with the one before. Not thread-safe.
 
@@ -30,45 +45,46 @@ class EncoderCheck:
     """
 
     def __init__(self, arm: ArmTable, period_s: float) -> None:
-        models = [joint.model for joint in arm.joints]
-        self._names, self._period_s, self._slack = arm.names, period_s, _STEPS * arm.step_rad
-        self._rates = _RATE_FACTOR * np.array([model.max_rate for model in models]) * arm.step_rad
-        self._accelerations = np.array([model.max_acceleration or np.inf for model in models]) * arm.step_rad
-        self.begin()
+        self._period_s = period_s
+        self._joints = [
+            _Joint(
+                joint.name, _RATE_FACTOR * joint.model.max_rate * joint.step_rad,
+                (joint.model.max_acceleration or math.inf) * joint.step_rad, _STEPS * joint.step_rad,
+            )
+            for joint in arm.joints
+        ]  # fmt: skip
 
     def begin(self) -> None:
         """Forget all readings, such as at a reset."""
-        count = len(self._names)
-        self._angle, self._time_s = np.full(count, np.nan), np.full(count, np.nan)
-        self._speed, self._lasted_s = np.full(count, np.nan), np.full(count, np.nan)
+        for joint in self._joints:
+            joint.begin()
 
-    def check(self, angle: np.ndarray, time_s: np.ndarray) -> str | None:
+    def check(self, angles: Sequence[float], times_s: Sequence[float]) -> str | None:
         """Return why the newest reading is implausible, or None.
 
         Args:
-            angle: measured angles, rad, (n,).
-            time_s: time at which each of them was measured, seconds, (n,); an unchanged one marks an old measurement.
+            angles: measured angles, rad, one for each joint.
+            times_s: time at which each of them was measured, seconds; an unchanged one marks an old measurement.
         """
-        first = np.isnan(self._time_s)
-        fresh = time_s > self._time_s + _SHORTEST_S
-        passed_s = np.where(fresh, np.maximum(time_s - self._time_s, self._period_s), self._period_s)
-        change = angle - self._angle
-        speed, slack = change / passed_s, self._slack / passed_s
-        between_s = (passed_s + np.where(np.isnan(self._lasted_s), passed_s, self._lasted_s)) / 2
-        before, rise = np.nan_to_num(self._speed), self._accelerations * between_s + slack
-        high = np.minimum(np.maximum(before, 0.0) + rise, self._rates + slack)
-        low = np.maximum(np.minimum(before, 0.0) - rise, -self._rates - slack)
-        wrong = fresh & ~np.isnan(self._speed) & ((speed > high) | (speed < low))
-        if wrong.any():
-            joint = int(np.argmax(wrong))
-            limit = high[joint] if speed[joint] > 0 else low[joint]
-            return (
-                f"implausible: {self._names[joint]} changed by {np.degrees(change[joint]):+.1f} degrees in "
-                f"{1000 * passed_s[joint]:.0f} ms, {speed[joint]:+.1f} rad/s after {before[joint]:+.1f}, at most "
-                f"{limit:+.1f} are possible for its servo; its encoder or its cable is faulty, or something struck the arm"
-            )
-        moved = fresh & ~first
-        self._speed = np.where(moved, speed, self._speed)
-        self._lasted_s = np.where(moved, passed_s, self._lasted_s)
-        self._angle, self._time_s = np.where(fresh | first, angle, self._angle), np.where(fresh | first, time_s, self._time_s)
+        for joint, angle, time_s in zip(self._joints, angles, times_s, strict=True):
+            if math.isnan(joint.time_s):
+                joint.angle, joint.time_s = angle, time_s
+                continue
+            if time_s <= joint.time_s + _SHORTEST_S:
+                continue
+            passed_s = max(time_s - joint.time_s, self._period_s)
+            change, slack = angle - joint.angle, joint.slack / passed_s
+            speed, before = change / passed_s, joint.speed
+            if before is not None:
+                rise = joint.acceleration * (passed_s + joint.lasted_s) / 2 + slack
+                high = min(max(before, 0.0) + rise, joint.rate + slack)
+                low = max(min(before, 0.0) - rise, -joint.rate - slack)
+                if not low <= speed <= high:
+                    return (
+                        f"implausible: {joint.name} changed by {math.degrees(change):+.1f} degrees in "
+                        f"{1000 * passed_s:.0f} ms, {speed:+.1f} rad/s after {before:+.1f}, at most "
+                        f"{high if speed > 0 else low:+.1f} are possible for its servo; its encoder or its cable is "
+                        "faulty, or something struck the arm"
+                    )
+            joint.angle, joint.time_s, joint.speed, joint.lasted_s = angle, time_s, speed, passed_s
         return None

@@ -112,16 +112,18 @@ class MotionWatch:
         """
         newest = [measured[name] for name in self._arm.names]
         angle = calibration.angles([one.position for one in newest])
+        problem = self._encoders.check(angle.tolist(), (times_ns / 1e9).tolist())
+        if problem is not None:
+            return self._implausible(problem)
+        watch = self._contacts
+        if watch is None and self.sink is None:
+            return None, ()
         current, duty = (np.array([getattr(one, key) for one in newest]) * calibration.signs for key in _EFFORTS)
         volts = np.array([one.voltage for one in newest])
         now_ns, complete = int(times_ns.max()), bool((times_ns == times_ns[0]).all())
         if self.sink is not None and complete:
             values = {"servo_position": angle, "servo_current": current, "servo_duty": duty, "servo_volts": volts}
             self.sink.write({name: part.astype(np.float32) for name, part in values.items()}, now_ns)
-        problem = self._encoders.check(angle, times_ns / 1e9)
-        if problem is not None:
-            return self._implausible(problem)
-        watch = self._contacts
         if watch is None:
             return None, ()
         if complete:

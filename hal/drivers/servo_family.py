@@ -147,7 +147,6 @@ class ServoModel:
         volts: lowest and highest supply that a driver's setting may name, V.
         max_acceleration: fastest change of the shaft's rate without a load, steps a second squared: stall torque over
             the rotor's inertia behind its gears; None if nobody has measured it.
-        torque_constant: torque at the shaft per current, N m/A; None if nobody has measured it.
         law: ``module:name`` of the `sim.robots.servo_motors.PositionLaw` that simulates the servo; empty if there is
             none.
         virtual: ``module:name`` of the function that makes a virtual servo (`sim.servo_bus.arm.MakeServo`), likewise.
@@ -161,6 +160,5 @@ class ServoModel:
     max_rate: float
     volts: tuple[float, float]
     max_acceleration: float | None = None
-    torque_constant: float | None = None
     law: str = ""
     virtual: str = ""

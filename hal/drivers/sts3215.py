@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAUD_RATES", "CURRENT_A", "FEEDBACK", "FEETECH_STS", "MODEL", "SETTINGS", "STATE", "STEPS", "STIFFNESS", "STS3215",
-    "TABLE", "TORQUE_CONSTANT", "FeetechSts", "decode_feedback",
+    "TABLE", "FeetechSts", "decode_feedback",
 ]  # fmt: skip
 
 MODEL = 777
@@ -28,10 +28,7 @@ MODEL = 777
 STEPS = 4096
 """Steps of the encoder in a turn."""
 
-TORQUE_CONSTANT = 1.2116
-"""Torque at the shaft per current, N m/A. Source: Rhoban's BAM, model m1."""
-
-STIFFNESS = TORQUE_CONSTANT * 0.166 / 2.676
+STIFFNESS = 1.2116 * 0.166 / 2.676
 """Torque of the position law at the shaft for each unit of register 21 (P), each volt of the supply and each rad of
 error, N m/(rad V). Source: Rhoban's BAM, model m1: torque constant times duty over resistance."""
 
@@ -202,7 +199,7 @@ FEETECH_STS = FeetechSts()
 
 STS3215 = ServoModel(
     "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0),
-    max_acceleration=3.35 / 0.0284 * STEPS / (2 * math.pi), torque_constant=TORQUE_CONSTANT,
+    max_acceleration=3.35 / 0.0284 * STEPS / (2 * math.pi),
     law="sim.robots.servo_motors:STS3215_LAW", virtual="sim.servo_bus.feetech_servo:make_servo",
 )  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.

@@ -474,7 +474,7 @@ def test_a_springy_thing_is_held_at_the_hold_limit_until_the_gripper_is_told_to_
     assert limits[-1] == 250, "it grips again"
 
 
-@pytest.mark.parametrize("degrees", [8.0, 26.0, -26.0])
+@pytest.mark.parametrize("degrees", [12.0, 26.0, -26.0])
 def test_an_encoder_that_jumps_within_a_period_stops_the_arm_by_name(virtual_arm: Make, degrees: float) -> None:
     """Such as a magnet that slips: 26 degrees in a period are 14 rad/s, where the servo makes 5."""
     world = virtual_arm()
