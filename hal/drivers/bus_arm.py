@@ -16,20 +16,20 @@ from hal.clock import Rate
 from hal.drivers.arm_table import ArmTable, load_arm
 from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
 from hal.drivers.calibration import Calibration, load_calibration
+from hal.drivers.contact_model import ContactModel
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, read_register, whole_turns
 from hal.drivers.group_read import GroupRead
-from hal.drivers.contact_model import ContactModel
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.motion_watch import MotionWatch, servo_stream
 from hal.drivers.registers import Feedback
-from hal.drivers.servo_settings import ServoSettings, keep_registers
+from hal.drivers.servo_settings import ServoSettings, check_settings, keep_registers
 from hal.drivers.simulated_port import SimulatedPort, open_port
 from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.guarding.stop_latch import check_clears
-from hal.robot import CLOSE_S, RobotSpec, RobotState, SampleSink, StreamSpec
+from hal.robot import CLOSE_S, RobotSpec, RobotState, SampleSink
 
 __all__ = ["BusArm"]
 
@@ -71,8 +71,7 @@ class BusArm:
         baud: bits a second; by default the table's.
         p: proportional gain of every servo's position law; by default each joint's in the table. The SO-101's gains
             are LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
-        i: integral gain, likewise.
-        d: derivative gain, likewise.
+        i, d: integral and derivative gain.
         volts: supply voltage, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None declares none: a policy's voltage is then not compared.
         delay_s: measured time from a goal on the bus to the first motion (``rlenv-robot sim2real identify``), seconds,
@@ -82,14 +81,13 @@ class BusArm:
             one's in the table.
         grip_torque: largest duty cycle of such a joint while it holds an object.
         on_stop: the effect of a stop: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
-        contact: the model of the arm's currents in free motion (``rlenv-robot sim2real contact``), or its file; torques
-            that it does not explain are contacts. None does not look for them.
-        on_contact: the effect of a contact: ``stop`` the arm, or let it ``yield``: it stays where the contact has put it,
-            without pushing, and takes no goal until the next reset.
+        contact: the arm's currents in free motion (``rlenv-robot sim2real contact``), or their file; torques that they
+            do not explain are contacts. None does not look for any.
+        on_contact: the effect of a contact: ``stop`` the arm, or ``yield``: it pushes no more, and takes no goal until
+            the next reset.
         rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: largest difference between the calibration's travel and the model's, degrees.
-        turnaround_s: as for `hal.drivers.bus.BusSettings`.
-        latency_s: as for `hal.drivers.bus.BusSettings`.
+        turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
         now: the clock, seconds; by default the port's: this machine's, except for a virtual arm.
         sleep: waits on that clock, seconds.
 
@@ -124,12 +122,8 @@ class BusArm:
         now: Callable[[], float] | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        shares = {"torque_limit": torque_limit, "gripper_torque_limit": gripper_torque_limit}
-        for name, value in {**shares, "grip_torque": grip_torque}.items():
-            if value is not None and not 0.05 <= value <= 1.0:
-                raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
-        if on_stop not in ("hold", "damp"):
-            raise ValueError(f"the setting on_stop is {on_stop!r}, allowed are 'hold' and 'damp'")
+        check_settings(on_stop, torque_limit=torque_limit, gripper_torque_limit=gripper_torque_limit,
+                       grip_torque=grip_torque)  # fmt: skip
         self._arm = arm if isinstance(arm, ArmTable) else load_arm(arm)
         self._family, self._table = self._arm.family, self._arm.family.table
         self._port, self._baud = port, self._arm.baud if baud is None else baud
@@ -238,7 +232,7 @@ class BusArm:
             ConnectionLost: the port is lost.
             EpisodeError: before `reset`, or after `close`.
         """
-        target = self.spec.commands.validate(command, "command")["joint_target"]
+        target = self.spec.commands.validate(command, "command")["joint_target"].copy()
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
         if self._motion.yielded is not None:
@@ -254,7 +248,7 @@ class BusArm:
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(target.copy() if self._motion.yielded is None else self._motion.yielded, faults)
+        return self._state(target if self._motion.yielded is None else self._motion.yielded, faults)
 
     def read(self) -> RobotState | None:
         """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
@@ -349,7 +343,9 @@ class BusArm:
                     self._settings.expect_torque(or_damping=True)
                     missed = damp(bus, self._calibration.ids, self._family)
                 else:
-                    held = self._packed(self._motion.hold(self._calibration, *map(self._positions, ("position", "goal"))))
+                    held = self._packed(
+                        self._motion.hold(self._calibration, *map(self._positions, ("position", "goal")))
+                    )
                     for servo in self._family.release_watchdog(bus, self._calibration.ids):
                         held.pop(servo, None)  # it holds where its watchdog has stopped it
                     missed = write_all(bus, self._table["goal_position"].address, held) if held else []
@@ -411,7 +407,7 @@ class BusArm:
             for name, facts in self._facts.items()
         }
         gains = list(self._gains.values())
-        same = all(table == gains[0] for table in gains)
+        same = gains.count(gains[0]) == len(gains)
         return {
             "servos": servos, "gains": gains[0] if same else self._gains, "torque_limits": self._limits,
             "bus": self._bus.counts.to_dict(), "eeprom_writes": self.eeprom_writes,
@@ -425,8 +421,7 @@ class BusArm:
         return self.now_ns() / 1e9
 
     def _port_sleep(self, seconds: float) -> None:
-        sleep = time.sleep if self._bus is None else self._bus.port.sleep
-        sleep(seconds)
+        (time.sleep if self._bus is None else self._bus.port.sleep)(seconds)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -453,8 +448,8 @@ class BusArm:
     def _configure(self, bus: ServoBus) -> None:
         """Write the EEPROM registers that differ."""
         for name, servo in zip(self._arm.names, self._calibration.ids, strict=True):
-            registers = self._facts[name].registers
-            self.eeprom_writes += keep_registers(bus, self._family, (servo, name), self._gains[name], registers)
+            held = self._facts[name].registers
+            self.eeprom_writes += keep_registers(bus, self._family, (servo, name), self._gains[name], held)
 
     def _write_settings(self) -> None:
         """Write the settings of this run to all servos; a joint that holds a thing keeps the torque limit for that."""
@@ -550,13 +545,12 @@ class BusArm:
 
     def _look_at_motion(self) -> tuple[str | None, tuple[Fault, ...]]:
         """Judge the motion; let the arm yield at once to a new contact where it is to."""
-        newest, before = self._opened()[0].newest, self._motion.yielded
-        times_ns = np.array([newest[servo].stamp_ns for servo in self._calibration.ids])
-        reason, faults = self._motion.look(self._calibration, times_ns, self._measured)
-        if reason is None and self._motion.yielded is not None and self._motion.yielded is not before:
-            with self._changing:
-                if self._stopped is None:
-                    self._write_goals(self._calibration.steps(self._motion.yielded))
+        before = self._motion.yielded
+        reason, faults = self._motion.look(self._calibration, self._opened()[0].newest, self._measured)
+        yielded = self._motion.yielded
+        with self._changing:
+            if reason is None and self._stopped is None and yielded is not None and yielded is not before:
+                self._write_goals(self._calibration.steps(yielded))
         return reason, faults
 
     def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
@@ -568,8 +562,7 @@ class BusArm:
         closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._calibration.signs, strict=True)}
         faults = settings + self._health.look(self._now(), fresh, limits, closing)
         self._ease_grips()
-        silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
-        if silent:
+        if silent := [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]:
             faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; {bus.cure}"),)
         return faults
 
@@ -591,18 +584,16 @@ class BusArm:
         group, bus = self._opened()
         position = self._calibration.angles(self._positions("position"))
         speed = self._positions("speed") * self._arm.step_rad * self._calibration.signs
-        command = self.spec.commands["joint_target"]
-        goal = self._calibration.angles(self._positions("goal"))
+        command, goal = self.spec.commands["joint_target"], self._calibration.angles(self._positions("goal"))
         sensors = {
             "joint_position": np.clip(position, -_TURN, _TURN).astype(np.float32),
             "joint_velocity": np.clip(speed, *self.spec.sensors["joint_velocity"].bounds).astype(np.float32),
             "joint_goal": np.clip(goal, *command.bounds).astype(np.float32),
             **{name: derive(position).astype(np.float32) for name, derive in self._arm.derived.items()},
         }
-        oldest_ns = max(group.age_ns(servo) for servo in self._calibration.ids)
-        ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
-        held = np.clip(applied, *command.bounds).astype(np.float32)
-        return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
+        ages = dict.fromkeys(("joint_position", "joint_velocity"), max(map(group.age_ns, self._calibration.ids)))
+        held = {"joint_target": np.clip(applied, *command.bounds).astype(np.float32)}
+        return RobotState(sensors, held, bus.port.now_ns(), ages, faults=faults)
 
 
 def _without(answers: Mapping[int, Reply], missing: Sequence[int]) -> dict[int, Reply]:

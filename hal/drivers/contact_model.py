@@ -34,11 +34,11 @@ FORMAT = "rlenv-robot contact model"
 _MOST_BYTES = 1 << 20
 
 SLOWEST = 0.06
-"""Speed from which on the direction of friction is known, rad/s: an encoder step of 4096 in a window of 1/30 s is 0.046.
-Below, friction may be anything between both directions."""
+"""Speed above which the direction of friction is known, rad/s; an encoder step in 1/30 s is 0.046. Below, friction
+may be anything between both directions."""
 
 _CONFIRMING = 4.0
-"""Largest multiple of the residual before that a residual counts for: a contact lasts, a glitch of an encoder does not."""
+"""Multiple of the residual before up to which a residual counts: a contact lasts, a glitch of an encoder does not."""
 
 
 class ContactModelError(RobotError, ValueError):
@@ -280,9 +280,10 @@ def _from_dict(plain: JsonDict) -> ContactModel:
     gains = {str(name): {str(key): int(value) for key, value in own.items()} for name, own in plain["gains"].items()}
     model = ContactModel(
         str(plain["arm"]), gains, _number(plain["period_s"]), _number(plain["window_s"]), ArmChain(links),
-        int(plain["tool_link"]), _numbers(plain["tool"], 3), _number(plain["payload_kg"]), joints, dict(plain["origin"]),
+        int(plain["tool_link"]), _numbers(plain["tool"], 3), _number(plain["payload_kg"]), joints,
+        dict(plain["origin"]),
     )  # fmt: skip
-    if not (0 < model.period_s < 1 and 0 < model.window_s < 1 and 0 <= model.payload_kg):
+    if not (0 < model.period_s < 1 and 0 < model.window_s < 1 and model.payload_kg >= 0):
         raise ValueError("period_s and window_s must be above 0 and below 1, payload_kg not negative")
     if not 0 <= model.tool_link < len(links):
         raise ValueError(f"tool_link is {model.tool_link}, it must be the index of a link")

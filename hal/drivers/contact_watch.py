@@ -127,7 +127,7 @@ class ContactWatch:
         limits = self._model.thresholds
         for code, shares in (
             ("contact", abs(confirmed(excess, before)) / limits),
-            ("measurement", np.where(excess * before < 0, np.minimum(abs(excess), abs(before)), 0.0) / limits / _GLITCH),
+            ("measurement", np.where(excess * before < 0, np.minimum(abs(excess), abs(before)), 0) / limits / _GLITCH),
         ):  # fmt: skip
             joint = int(np.argmax(shares))
             if shares[joint] > 1:

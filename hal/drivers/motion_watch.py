@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from hal.drivers.arm_table import ArmTable
+from hal.drivers.bus import Reply
 from hal.drivers.calibration import Calibration
 from hal.drivers.contact_model import ContactModel, load_contact_model
 from hal.drivers.contact_watch import ContactWatch
@@ -98,28 +99,29 @@ class MotionWatch:
         self._distrusted = False
 
     def look(
-        self, calibration: Calibration, times_ns: np.ndarray, measured: Mapping[str, Feedback]
+        self, calibration: Calibration, newest: Mapping[int, Reply], measured: Mapping[str, Feedback]
     ) -> tuple[str | None, tuple[Fault, ...]]:
         """Judge a reading, and hand it to the sink.
 
         Args:
             calibration: the calibration of the arm.
-            times_ns: time of each servo's newest answer, nanoseconds, (n,).
+            newest: servo id -> its newest answer.
             measured: the newest measurements of each joint.
 
         Returns:
             Why the arm must stop, or None; and the faults. After a contact, `yielded` is set.
         """
-        newest = [measured[name] for name in self._arm.names]
-        angle = calibration.angles([one.position for one in newest])
+        feedbacks = [measured[name] for name in self._arm.names]
+        times_ns = np.array([newest[servo].stamp_ns for servo in calibration.ids])
+        angle = calibration.angles([one.position for one in feedbacks])
         problem = self._encoders.check(angle.tolist(), (times_ns / 1e9).tolist())
         if problem is not None:
             return self._implausible(problem)
         watch = self._contacts
         if watch is None and self.sink is None:
             return None, ()
-        current, duty = (np.array([getattr(one, key) for one in newest]) * calibration.signs for key in _EFFORTS)
-        volts = np.array([one.voltage for one in newest])
+        current, duty = (np.array([getattr(one, key) for one in feedbacks]) * calibration.signs for key in _EFFORTS)
+        volts = np.array([one.voltage for one in feedbacks])
         now_ns, complete = int(times_ns.max()), bool((times_ns == times_ns[0]).all())
         if self.sink is not None and complete:
             values = {"servo_position": angle, "servo_current": current, "servo_duty": duty, "servo_volts": volts}
@@ -187,4 +189,6 @@ def _check(model: ContactModel, arm: ArmTable, gains: Mapping[str, Mapping[str, 
     for name, own in gains.items():
         theirs = dict(model.gains.get(name, {}))
         if theirs != dict(own):
-            raise ValueError(f"the contact model holds for gains {theirs} of {name}, the driver sets {dict(own)}{again}")
+            raise ValueError(
+                f"the contact model holds for gains {theirs} of {name}, the driver sets {dict(own)}{again}"
+            )

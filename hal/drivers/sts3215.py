@@ -204,7 +204,7 @@ STS3215 = ServoModel(
 )  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.
 
-Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46). Its ``max_acceleration``
-is 118 rad/s^2: the stall torque of 3.35 N m over the armature of 0.0284 kg m^2 (BAM, 7.4 V; the variant for 12 V has 2.94
-N m by its data sheet).
+Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46). Its
+``max_acceleration`` is 118 rad/s^2: the stall torque of 3.35 N m over the armature of 0.0284 kg m^2 (BAM, 7.4 V; the
+variant for 12 V has 2.94 N m by its data sheet).
 """

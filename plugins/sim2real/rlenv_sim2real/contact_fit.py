@@ -29,7 +29,7 @@ _HOURS = 10.0
 """Hours of free motion in which one false alarm of a joint is expected, by the tail."""
 
 _MARGIN = 1.5
-"""Multiple of the extrapolated level at which a contact begins. Real tails are longer than an exponential, since a motion
+"""Multiple of the extrapolated level at which a contact begins. Tails are longer than an exponential, since a motion
 that was not recorded excites other play; drawn arms reached 1.1 in three minutes of work (benchmarks/contact.py)."""
 
 _FLOOR_NM = 0.08
@@ -210,7 +210,9 @@ class _Fitter:
             raise SourceError(f"{name} moves in {moving.sum()} readings, {_MOVING} are needed: move it more")
         acts = np.flatnonzero(self._moves[:, index])
         current, side = whole.current[moving, index], np.sign(first[moving])
-        prior = np.array([*([1 / own.torque_constant] * len(acts)), own.armature, own.viscous, own.coulomb, own.load, 0.0])
+        prior = np.array(
+            [*([1 / own.torque_constant] * len(acts)), own.armature, own.viscous, own.coulomb, own.load, 0.0]
+        )
         spread = np.array([*(0.3 * prior[: len(acts)]), own.armature, 0.5, 0.3, 0.1, 0.05])
         links, found = torques[moving][:, acts], prior.copy()
         noise = 0.05
@@ -232,8 +234,8 @@ class _Fitter:
         shares = np.zeros(len(self._moves))
         shares[acts] = found[: len(acts)]
         armature, viscous, coulomb, load, offset = (float(value) for value in found[len(acts) :])
-        return replace(own, links=tuple(shares.tolist()), armature=armature, viscous=viscous, coulomb=coulomb, load=load,
-                       offset=offset)  # fmt: skip
+        return replace(own, links=tuple(shares.tolist()), armature=armature, viscous=viscous, coulomb=coulomb,
+                       load=load, offset=offset)  # fmt: skip
 
     def quality(self, model: ContactModel, parts: Sequence[Averages]) -> tuple[np.ndarray, np.ndarray]:
         """Return the explained share of the variance, and the spread of the rest, N m, of moving joints."""

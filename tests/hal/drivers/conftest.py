@@ -71,8 +71,8 @@ def contact_model() -> ContactModel:
     ampere, model = 1 / STS3215.torque_constant, so101_mjcf(looks=False).compile()
     joints = tuple(
         JointEffort(
-            name, (ampere,) * 6, STS3215.armature * ampere, STS3215.viscous * ampere, STS3215.friction * ampere, 0.0, 0.0,
-            STS3215.torque_constant, np.inf if name == "gripper" else 0.6 * ampere,
+            name, (ampere,) * 6, STS3215.armature * ampere, STS3215.viscous * ampere, STS3215.friction * ampere, 0.0,
+            0.0, STS3215.torque_constant, np.inf if name == "gripper" else 0.6 * ampere,
         )
         for name in JOINTS
     )  # fmt: skip

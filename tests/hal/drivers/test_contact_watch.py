@@ -13,7 +13,9 @@ DUTY = np.full(6, 0.2)
 CONSTANT = 1.2116
 
 
-def still(model: ContactModel, readings: int, extra: dict[int, float], late: tuple[int, ...] = ()) -> list[Contact | None]:
+def still(
+    model: ContactModel, readings: int, extra: dict[int, float], late: tuple[int, ...] = ()
+) -> list[Contact | None]:
     """Return the verdicts on an arm at rest whose shoulder pan carries so many N m more at some readings."""
     watch = ContactWatch(model, 1 / 30)
     verdicts = []

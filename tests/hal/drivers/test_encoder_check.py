@@ -39,9 +39,7 @@ def test_a_jump_at_rest_names_the_joint(degrees: float) -> None:
     assert problem.startswith(f"implausible: wrist_flex changed by {degrees:+.1f} degrees in 33 ms")
 
 
-@given(
-    st.floats(0.1, 4.0), st.floats(0.1, 3.0), st.integers(0, 2**32 - 1), st.sampled_from([30, 50, 100, 200])
-)
+@given(st.floats(0.1, 4.0), st.floats(0.1, 3.0), st.integers(0, 2**32 - 1), st.sampled_from([30, 50, 100, 200]))
 def test_no_motion_that_a_servo_can_make_is_a_jump(size: float, hertz: float, seed: int, rate_hz: int) -> None:
     """Sines up to the servo's rate and half its acceleration, read late, with noise, steps and lost answers."""
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The links of an arm are taken out of any model: bodies that are fixed to one count with it, other joints are refused."""
+"""The links of an arm are taken out of any model; bodies that are fixed to one count with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from sim.robots.so101 import so101_mjcf
 
 ARM = """
 <mujoco><compiler angle="radian"/><worldbody><body name="post" pos="0 0 .2" euler="0 0 .3"><geom size=".05"/>
-<body name="one" pos=".1 0 0" euler=".2 0 0"><joint name="a" axis="0 1 0" pos="0 0 .01"/><geom type="box" size=".1 .02 .03"/>
+<body name="one" pos=".1 0 0" euler=".2 0 0"><joint name="a" axis="0 1 0" pos="0 0 .01"/>
+<geom type="box" size=".1 .02 .03"/>
 <body name="tail" pos=".1 .05 0" euler="0 .4 0"><geom type="capsule" size=".01 .05"/>
 <body name="two" pos=".1 0 .02"><joint name="b" axis="0 0 1"/><geom type="box" size=".05 .02 .03" pos=".04 0 0"/>
 <site name="tip" pos=".1 0 0"/>{more}</body></body></body></body></worldbody></mujoco>

@@ -21,28 +21,28 @@ __all__ = ["add", "read_servo_run", "recorded_registers", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Fit the currents that an arm's servos need in free motion, and the smallest excess that counts as a contact, to "
-        "runs in which the arm touched and carried nothing. The driver `feetech` takes the file as its option `contact`."
+        "Fit the currents that an arm's servos need in free motion, and the smallest excess that counts as a contact, "
+        "to runs in which the arm touched and carried nothing. The driver `feetech` takes the file as `contact`."
     )
     parser.epilog = """
-Record the runs with the driver itself, so that they hold the servos' currents: serve.record in the profile of the server,
-or --robot module:factory. Two minutes of `sim2real excite` and two of the arm's own work without an object are enough;
-more lower the thresholds' uncertainty.
+Record the runs with the driver itself, so that they hold the servos' currents: serve.record in the profile of the
+server, or --robot module:factory. Two minutes of `sim2real excite` and two of the arm's own work without an
+object are enough.
 
 Examples:
 
   rlenv-robot sim2real contact runs/controller --output arm.contact.json
   rlenv-robot sim2real contact runs/a runs/b --payload 0.05 --hours 100 --output arm.contact.json
 
-Exit code 0: fitted. 1: the last fifth of the runs would have been a contact for a model of the rest. 2: the runs can't be
-read or can't be used.
+Exit code 0: fitted. 1: the last fifth of the runs would have been a contact for a model of the rest. 2: the runs
+can't be read or can't be used.
 """
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run, or a folder of runs")
-    parser.add_argument("--robot", help="the robot model that recorded them, such as so101 (default: from the runs)")
+    parser.add_argument("--robot", help="the robot model, such as so101 (default: from the runs)")
     parser.add_argument("--payload", type=float, default=0.1, metavar="KG",
-                        help="the heaviest thing that is carried without being a contact, kg (default: 0.1)")  # fmt: skip
+                        help="the heaviest load that is no contact, kg (default 0.1)")  # fmt: skip
     parser.add_argument("--hours", type=float, default=10.0, metavar="H",
-                        help="hours of motion for each false alarm of a joint, by the recorded tail (default: 10)")  # fmt: skip
+                        help="hours of motion for each false alarm of a joint (default: 10)")  # fmt: skip
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the contact model there (.json)")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
@@ -95,8 +95,8 @@ def read_servo_run(reader: LogReader, arm: ArmTable) -> ServoRun:
     stream = reader.streams.get(STREAM)
     if stream is None:
         raise ValueError(
-            f"{reader.path} has no currents of servos (stream {STREAM!r}); record with the driver itself: serve.record in "
-            "the server's profile"
+            f"{reader.path} has no currents of servos (stream {STREAM!r}); record with the driver itself: serve.record "
+            "in the server's profile"
         )
     difference = servo_stream(arm, stream.rate_hz).spec.difference(stream.spec)
     if difference:
@@ -124,7 +124,9 @@ def recorded_registers(reader: LogReader, arm: ArmTable) -> dict[str, dict[str, 
         if {"p", "i", "d"} <= table.keys():
             registers[name] = {key: round(table[key].low) for key in ("p", "i", "d")}
     if len(registers) < len(arm.names):
-        raise ValueError(f"{reader.path} does not say the servos' gains; record with the driver `feetech` or `servo-bus`")
+        raise ValueError(
+            f"{reader.path} does not say the servos' gains; record with the driver `feetech` or `servo-bus`"
+        )
     return registers
 
 
@@ -147,4 +149,4 @@ def _print(fit: ContactFit) -> None:
     ]  # fmt: skip
     head = ["joint", "explained", "spread [N m]", "contact from [N m]", "friction [N m]", "share of load"]
     print_table(f"currents in free motion, {fit.readings} readings", head, rows)
-    print(f"readings beyond the thresholds: {fit.alarms}; with a model of the rest, in the last fifth: {fit.judged_alarms}")
+    print(f"readings beyond them: {fit.alarms}; with a model of the rest, in the last fifth: {fit.judged_alarms}")
