@@ -167,7 +167,7 @@ class ContactModel:
     window_s: float
     chain: ArmChain
     tool_link: int
-    tool: tuple[float, float, float]
+    tool: tuple[float, ...]
     payload_kg: float
     joints: tuple[JointEffort, ...]
     origin: Mapping[str, object]

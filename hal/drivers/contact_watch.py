@@ -131,7 +131,9 @@ class ContactWatch:
         ):  # fmt: skip
             joint = int(np.argmax(shares))
             if shares[joint] > 1:
-                numbers = (motion.current, expectation.middle, excess, limits)
-                values = (float(part[joint] * self._scale[joint]) for part in numbers)
-                return Contact(self._names[joint], *values, code)
+                measured, expected, beyond, allowed = (
+                    float(part[joint] * self._scale[joint])
+                    for part in (motion.current, expectation.middle, excess, limits)
+                )
+                return Contact(self._names[joint], measured, expected, beyond, allowed, code)
         return None

@@ -142,7 +142,7 @@ class MotionWatch:
             return "the servos report no current although they are driven, so no contact can be noticed", ()
         faults: tuple[Fault, ...] = ()
         if watch.is_blind:
-            text = f"contacts were not judged for {watch.blind_s:.1f} s: answers of servos are lost or late"
+            text = f"contacts were not judged for {watch.blind_s:.1f} s: readings are lost, late or rare"
             faults += (Fault("contact_blind", "", text),)
         if self._reason is not None:
             faults += (Fault("contact", "", f"{self._reason}; the arm has yielded and takes no goal until a reset"),)

@@ -31,11 +31,11 @@ class ChainLink:
 
     name: str
     parent: int
-    anchor: tuple[float, float, float]
-    axis: tuple[float, float, float]
+    anchor: tuple[float, ...]
+    axis: tuple[float, ...]
     mass: float
-    center: tuple[float, float, float]
-    inertia: tuple[float, float, float, float, float, float] = (0.0,) * 6
+    center: tuple[float, ...]
+    inertia: tuple[float, ...] = (0.0,) * 6
 
 
 @dataclass(frozen=True)

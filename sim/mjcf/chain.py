@@ -47,7 +47,7 @@ def chain_of(model: mujoco.MjModel, joints: Sequence[str]) -> ArmChain:
     return ArmChain(tuple(links))
 
 
-def tool_of(model: mujoco.MjModel, joints: Sequence[str], site: str = "tip") -> tuple[int, tuple[float, float, float]]:
+def tool_of(model: mujoco.MjModel, joints: Sequence[str], site: str = "tip") -> tuple[int, tuple[float, ...]]:
     """Return the link that carries a payload, and the place of the payload in the base frame, all joints at zero.
 
     It is the place of a site of this name, else the centre of the last link.

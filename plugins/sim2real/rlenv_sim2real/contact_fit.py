@@ -88,7 +88,7 @@ class ContactFit:
 def fit_contacts(
     arm: ArmTable,
     chain: ArmChain,
-    tool: tuple[int, tuple[float, float, float]],
+    tool: tuple[int, tuple[float, ...]],
     runs: Sequence[ServoRun],
     gains: Mapping[str, Mapping[str, int]],
     payload_kg: float = 0.1,
@@ -151,7 +151,7 @@ def _slice(part: Averages, rows: slice) -> Averages:
 
 class _Fitter:
     def __init__(
-        self, arm: ArmTable, chain: ArmChain, tool: tuple[int, tuple[float, float, float]],
+        self, arm: ArmTable, chain: ArmChain, tool: tuple[int, tuple[float, ...]],
         gains: Mapping[str, Mapping[str, int]], payload_kg: float, period_s: float,
     ) -> None:  # fmt: skip
         self._arm, self._names = arm, arm.names
