@@ -30,7 +30,7 @@ _HOURS = 10.0
 
 _MARGIN = 2.0
 """Multiple of the extrapolated level at which a contact begins. Tails are longer than an exponential, since a motion
-that was not recorded excites other play; drawn arms reached 1.7 of it in three minutes of work (benchmarks/contact.py)."""
+that was not recorded excites other play; drawn arms reached 1.7 of it (benchmarks/contact.py)."""
 
 _FLOOR_NM = 0.08
 """Smallest threshold, N m: two steps of the encoder in one window, with the inertia of an arm of half a kilogram."""
