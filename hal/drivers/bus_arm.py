@@ -14,27 +14,26 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.drivers.arm_table import ArmTable, load_arm
-from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
+from hal.drivers.bus import LATE_NS, BusSettings, Port, ServoBus
 from hal.drivers.calibration import Calibration, load_calibration
+from hal.drivers.contact_model import ContactModel
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, read_register, whole_turns
 from hal.drivers.group_read import GroupRead
 from hal.drivers.health import HealthSettings, HealthWatch
+from hal.drivers.motion_watch import MotionWatch, servo_stream
 from hal.drivers.registers import Feedback
-from hal.drivers.servo_settings import ServoSettings
+from hal.drivers.servo_settings import ServoSettings, check_settings, keep_registers
 from hal.drivers.simulated_port import SimulatedPort, open_port
 from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.guarding.stop_latch import check_clears
-from hal.robot import CLOSE_S, RobotSpec, RobotState
+from hal.robot import CLOSE_S, RobotSpec, RobotState, SampleSink
 
 __all__ = ["BusArm"]
 
 _log = logging.getLogger(__name__)
-
-_HOLD_RAD = 0.1764
-"""Farthest that a held goal lies from the position, rad (10 degrees): a servo carries a load by its error."""
 
 _SETTLE_S = CLOSE_S - 1.0
 """Longest time for which damping may let the arm down, in seconds; if it still moves then, it stays in damping."""
@@ -73,8 +72,7 @@ class BusArm:
         baud: bits a second; by default the table's.
         p: proportional gain of every servo's position law; by default each joint's in the table. The SO-101's gains
             are LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
-        i: integral gain, likewise.
-        d: derivative gain, likewise.
+        i, d: integral and derivative gain.
         volts: supply voltage, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None declares none: a policy's voltage is then not compared.
         delay_s: measured time from a goal on the bus to the first motion (``rlenv-robot sim2real identify``), seconds,
@@ -84,10 +82,13 @@ class BusArm:
             one's in the table.
         grip_torque: largest duty cycle of such a joint while it holds an object.
         on_stop: the effect of a stop: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
+        contact: the arm's currents in free motion (``rlenv-robot sim2real contact``), or their file; torques that they
+            do not explain are contacts. None does not look for any.
+        on_contact: the effect of a contact: ``stop`` the arm, or ``yield``: it pushes no more, and takes no goal until
+            the next reset.
         rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: largest difference between the calibration's travel and the model's, degrees.
-        turnaround_s: as for `hal.drivers.bus.BusSettings`.
-        latency_s: as for `hal.drivers.bus.BusSettings`.
+        turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
         now: the clock, seconds; by default the port's: this machine's, except for a virtual arm.
         sleep: waits on that clock, seconds.
 
@@ -113,6 +114,8 @@ class BusArm:
         gripper_torque_limit: float | None = None,
         grip_torque: float = 0.25,
         on_stop: Literal["hold", "damp"] = "hold",
+        contact: str | Path | ContactModel | None = None,
+        on_contact: Literal["stop", "yield"] = "stop",
         rate_hz: float | None = None,
         travel_tolerance_deg: float = 3.0,
         turnaround_s: float = 0.0005,
@@ -120,12 +123,8 @@ class BusArm:
         now: Callable[[], float] | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        shares = {"torque_limit": torque_limit, "gripper_torque_limit": gripper_torque_limit}
-        for name, value in {**shares, "grip_torque": grip_torque}.items():
-            if value is not None and not 0.05 <= value <= 1.0:
-                raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
-        if on_stop not in ("hold", "damp"):
-            raise ValueError(f"the setting on_stop is {on_stop!r}, allowed are 'hold' and 'damp'")
+        check_settings(on_stop, torque_limit=torque_limit, gripper_torque_limit=gripper_torque_limit,
+                       grip_torque=grip_torque)  # fmt: skip
         self._arm = arm if isinstance(arm, ArmTable) else load_arm(arm)
         self._family, self._table = self._arm.family, self._arm.family.table
         self._port, self._baud = port, self._arm.baud if baud is None else baud
@@ -149,8 +148,10 @@ class BusArm:
         )
         self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg, volts=volts)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
-        self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
+        self._now, self._sleep = now or (lambda: self.now_ns() / 1e9), sleep or self._port_sleep
         self._rate = Rate(rate_hz, self._now, self._sleep)
+        self._motion = MotionWatch(self._arm, self._gains, rate_hz, contact, on_contact)
+        self.streams = (servo_stream(self._arm, rate_hz),)
         gripping = frozenset(joint.name for joint in self._arm.joints if joint.grips)
         self._health = HealthWatch(HealthSettings(gripping=gripping, grip_load=grip_torque), self._family)
         self._bus: ServoBus | None = None
@@ -160,9 +161,7 @@ class BusArm:
         self._names = dict(zip(self._calibration.ids, self._arm.names, strict=True))
         self._turns = dict.fromkeys(self._names, 0)  # what to add to a servo's positions, whole turns in steps
         self._settings = ServoSettings(self._names, self._family, self._sleep)
-        self._hold_steps = np.rint(_HOLD_RAD / self._arm.step_rad)
-        self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
-        self._closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
+        self._closing = dict(zip(self._arm.names, (-self._calibration.signs).astype(int).tolist(), strict=True))
         self._stopped: str | None = None
         self._is_reset = self._closed = self._holds_on_close = False
         self._touched = False  # whether a reset or `lead` has written to the servos
@@ -179,6 +178,10 @@ class BusArm:
     def bus(self) -> ServoBus | None:
         """The bus while it is open, otherwise None."""
         return self._bus
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """Send what the servos measure in each control period to a sink (`hal.drivers.motion_watch.servo_stream`)."""
+        self._motion.sink = sinks.get(self.streams[0].name)
 
     # -- the robot -------------------------------------------------------------------------------------------------
 
@@ -218,6 +221,7 @@ class BusArm:
                 self._disconnect()
             raise
         self._health.clear()
+        self._motion.begin()
         self._is_reset = True
         return self._state(self._calibration.angles(self._positions("goal")), ())
 
@@ -233,6 +237,8 @@ class BusArm:
         target = self.spec.commands.validate(command, "command")["joint_target"]
         if self._closed or not self._is_reset:
             raise EpisodeError("step before reset, or after close")
+        if self._motion.yielded is not None:
+            target = self._motion.yielded
         goals, applied = self._calibration.steps(target), target.copy()
         for index in self._health.follow_grips(self._eased, goals, self._measured, self._closing):
             applied[index] = self._calibration.angles(goals)[index]
@@ -246,7 +252,7 @@ class BusArm:
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(applied, faults)
+        return self._state(applied if self._motion.yielded is None else self._motion.yielded, faults)
 
     def read(self) -> RobotState | None:
         """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
@@ -341,8 +347,9 @@ class BusArm:
                     self._settings.expect_torque(or_damping=True)
                     missed = damp(bus, self._calibration.ids, self._family)
                 else:
-                    present, goals = self._positions("position"), self._positions("goal")
-                    held = self._packed(present + np.clip(goals - present, -self._hold_steps, self._hold_steps))
+                    held = self._packed(
+                        self._motion.hold(self._calibration, *map(self._positions, ("position", "goal")))
+                    )
                     for servo in self._family.release_watchdog(bus, self._calibration.ids):
                         held.pop(servo, None)  # it holds where its watchdog has stopped it
                     missed = write_all(bus, self._table["goal_position"].address, held) if held else []
@@ -399,15 +406,10 @@ class BusArm:
         """Return the servos' firmware, newest voltage, temperature, duty and current, and the counts of the bus."""
         if self._bus is None:
             return {}
-        servos: dict[str, JsonDict] = {
-            name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
-            for name, facts in self._facts.items()
-        }
-        for name, newest in list(self._measured.items()):
-            servos[name] |= {"volts": newest.voltage, "temperature": newest.temperature,
-                             "duty": newest.load, "current": newest.current}  # fmt: skip
+        measured = dict(self._measured)  # a copy: the control loop changes it meanwhile
+        servos = {name: facts.about(measured.get(name)) for name, facts in self._facts.items()}
         gains = list(self._gains.values())
-        same = all(table == gains[0] for table in gains)
+        same = gains.count(gains[0]) == len(gains)
         return {
             "servos": servos, "gains": gains[0] if same else self._gains, "torque_limits": self._limits,
             "bus": self._bus.counts.to_dict(), "eeprom_writes": self.eeprom_writes,
@@ -417,12 +419,8 @@ class BusArm:
         """Return the clock that stamps readings, nanoseconds: the port's while it is open."""
         return time.monotonic_ns() if self._bus is None else self._bus.port.now_ns()
 
-    def _port_now(self) -> float:
-        return self.now_ns() / 1e9
-
     def _port_sleep(self, seconds: float) -> None:
-        sleep = time.sleep if self._bus is None else self._bus.port.sleep
-        sleep(seconds)
+        (time.sleep if self._bus is None else self._bus.port.sleep)(seconds)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -449,17 +447,8 @@ class BusArm:
     def _configure(self, bus: ServoBus) -> None:
         """Write the EEPROM registers that differ."""
         for name, servo in zip(self._arm.names, self._calibration.ids, strict=True):
-            registers = self._facts[name].registers
-            changes = {
-                key: value
-                for key, value in self._gains[name].items()
-                if self._table[key].kept and registers[key] != value
-            }
-            if changes:
-                self._family.write_kept(bus, servo, changes)
-                self.eeprom_writes += len(changes)
-                for key, value in changes.items():
-                    _log.info("%s: register %s written to EEPROM: %d in place of %d", name, key, value, registers[key])
+            held = self._facts[name].registers
+            self.eeprom_writes += keep_registers(bus, self._family, (servo, name), self._gains[name], held)
 
     def _write_settings(self) -> None:
         """Write the settings of this run to all servos; a joint that holds a thing keeps the torque limit for that."""
@@ -544,13 +533,27 @@ class BusArm:
         """
         if self._is_reset:
             group, bus = self._opened()
-            self._settings.look(bus, _without(group.newest, missing))
+            answered = {servo: reply for servo, reply in group.newest.items() if servo not in missing}
+            self._settings.look(bus, answered)
         faults = self._look(missing)
         reason = " / ".join(map(str, self._settings.lost)) or self._health.verdict
+        if self._is_reset and self._stopped is None and not reason:
+            reason, others = self._look_at_motion()
+            faults += others
         if reason and self._is_reset and self._stopped is None:
             self.stop(reason)
             raise RobotStopped(reason)
         return faults
+
+    def _look_at_motion(self) -> tuple[str | None, tuple[Fault, ...]]:
+        """Judge the motion; let the arm yield at once to a new contact where it is to."""
+        before = self._motion.yielded
+        reason, faults = self._motion.look(self._calibration, self._opened()[0].newest, self._measured)
+        yielded = self._motion.yielded
+        with self._changing:
+            if reason is None and self._stopped is None and yielded is not None and yielded is not before:
+                self._write_goals(self._calibration.steps(yielded))
+        return reason, faults
 
     def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
         group, bus = self._opened()
@@ -560,8 +563,7 @@ class BusArm:
         settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
         faults = settings + self._health.look(self._now(), fresh, limits, self._closing)
         self._ease_grips()
-        silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
-        if silent:
+        if silent := [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]:
             faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; {bus.cure}"),)
         return faults
 
@@ -584,20 +586,14 @@ class BusArm:
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()
         position = self._calibration.angles(self._positions("position"))
-        speed = self._positions("speed") * self._arm.step_rad * self._signs
-        command = self.spec.commands["joint_target"]
-        goal = self._calibration.angles(self._positions("goal"))
+        speed = self._positions("speed") * self._arm.step_rad * self._calibration.signs
+        command, goal = self.spec.commands["joint_target"], self._calibration.angles(self._positions("goal"))
         sensors = {
             "joint_position": np.clip(position, -_TURN, _TURN).astype(np.float32),
             "joint_velocity": np.clip(speed, *self.spec.sensors["joint_velocity"].bounds).astype(np.float32),
             "joint_goal": np.clip(goal, *command.bounds).astype(np.float32),
             **{name: derive(position).astype(np.float32) for name, derive in self._arm.derived.items()},
         }
-        oldest_ns = max(group.age_ns(servo) for servo in self._calibration.ids)
-        ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
-        held = np.clip(applied, *command.bounds).astype(np.float32)
-        return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
-
-
-def _without(answers: Mapping[int, Reply], missing: Sequence[int]) -> dict[int, Reply]:
-    return {servo: reply for servo, reply in answers.items() if servo not in missing}
+        ages = dict.fromkeys(("joint_position", "joint_velocity"), max(map(group.age_ns, self._calibration.ids)))
+        held = {"joint_target": np.clip(applied, *command.bounds).astype(np.float32)}
+        return RobotState(sensors, held, bus.port.now_ns(), ages, faults=faults)

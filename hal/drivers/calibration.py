@@ -77,6 +77,11 @@ class Calibration:
         """The servos' ids in the order of the joints."""
         return tuple(joint.id for joint in self.joints.values())
 
+    @property
+    def signs(self) -> np.ndarray:
+        """The direction of each servo in its joint's, 1 or -1, (n,)."""
+        return self._sign
+
     def angles(self, steps: Sequence[float] | np.ndarray) -> np.ndarray:
         """Return joint angles, rad, for positions in steps, shape (..., n)."""
         return np.asarray((np.asarray(steps, np.float64) - self._zero) * self._sign * self._step_rad)

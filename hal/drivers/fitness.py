@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.bus import ServoBus
 from hal.drivers.calibration import Calibration, JointCalibration
-from hal.drivers.registers import Register
+from hal.drivers.registers import Feedback, Register
 from hal.drivers.servo_family import ServoFamily
 from hal.errors import DeadlineExceeded, RobotError
+from hal.field import JsonDict
 
 __all__ = [
     "FitnessSettings",
@@ -100,6 +101,18 @@ class ServoFacts:
     temperature: int
     alarms: int
     torque: int
+
+    def about(self, newest: Feedback | None) -> JsonDict:
+        """Return ``firmware``, ``volts`` and ``temperature`` (degrees Celsius), with the newest measurement's values.
+
+        Args:
+            newest: the newest measurement, with which ``duty`` (share) and ``current`` (A) come too; None for none.
+        """
+        first: JsonDict = {"firmware": self.firmware, "volts": self.volts, "temperature": self.temperature}
+        if newest is None:
+            return first
+        return {**first, "volts": newest.voltage, "temperature": newest.temperature,
+                "duty": newest.load, "current": newest.current}  # fmt: skip
 
 
 def read_register(bus: ServoBus, servo: int, register: Register, attempts: int = 4) -> int:

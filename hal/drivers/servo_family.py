@@ -52,6 +52,7 @@ class ServoFamily(ABC):
         full_duty: content of ``torque_limit`` for the full duty cycle.
         braking: the register, and its content, that makes the motor brake the shaft without driving it.
         disabling_alarms: alarm bits at which a servo takes its torque away, or lowers it, and no setting shows that.
+        measures_current: whether `feedback` has the motor's current.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ServoFamily(ABC):
     full_duty: int
     braking: tuple[str, int]
     disabling_alarms: int = 0
+    measures_current: bool = False
 
     def registers(self, data: bytes, address: int) -> dict[str, int]:
         """Return the contents of all registers that lie entirely within a block of memory, by name.
@@ -145,6 +147,8 @@ class ServoModel:
             N m/(rad V); None if nobody has measured it.
         max_rate: fastest motion of the shaft, steps a second.
         volts: lowest and highest supply that a driver's setting may name, V.
+        max_acceleration: fastest change of the shaft's rate without a load, steps a second squared: stall torque over
+            the rotor's inertia behind its gears; None if nobody has measured it.
         law: ``module:name`` of the `sim.robots.servo_motors.PositionLaw` that simulates the servo; empty if there is
             none.
         virtual: ``module:name`` of the function that makes a virtual servo (`sim.servo_bus.arm.MakeServo`), likewise.
@@ -157,5 +161,6 @@ class ServoModel:
     stiffness: float | None
     max_rate: float
     volts: tuple[float, float]
+    max_acceleration: float | None = None
     law: str = ""
     virtual: str = ""

@@ -15,7 +15,7 @@ from hal.drivers.bus import LATE_NS, Reply, ServoBus, ServoRefused
 from hal.drivers.servo_family import ServoFamily
 from hal.drivers.torque import write_all
 
-__all__ = ["Difference", "ServoSettings", "SettingsLost", "torque_limit_register"]
+__all__ = ["Difference", "ServoSettings", "SettingsLost", "check_settings", "keep_registers", "torque_limit_register"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,48 @@ def torque_limit_register(share: float, max_torque: int, full_duty: int = 1000) 
     """
     limit = round(share * full_duty)
     return limit - 1 if limit == max_torque else limit
+
+
+def check_settings(on_stop: str, **shares: float | None) -> None:
+    """Check a driver's settings of torque.
+
+    Args:
+        on_stop: the effect of a stop.
+        shares: setting -> largest duty cycle; None is not given.
+
+    Raises:
+        ValueError: a setting is not allowed.
+    """
+    for name, value in shares.items():
+        if value is not None and not 0.05 <= value <= 1.0:
+            raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
+    if on_stop not in ("hold", "damp"):
+        raise ValueError(f"the setting on_stop is {on_stop!r}, allowed are 'hold' and 'damp'")
+
+
+def keep_registers(
+    bus: ServoBus, family: ServoFamily, servo: tuple[int, str], wanted: Mapping[str, int], held: Mapping[str, int]
+) -> int:
+    """Write the EEPROM registers of a servo that differ, log them, and return their number.
+
+    Args:
+        bus: the bus of the servos.
+        family: the servos' family.
+        servo: the servo's id, and the name of its joint.
+        wanted: register -> its content; registers outside of EEPROM are left out.
+        held: register -> its present content.
+
+    Raises:
+        ServoRefused, DeadlineExceeded: the servo does not accept a value.
+        ConnectionLost: the serial line is lost.
+    """
+    number, joint = servo
+    changes = {key: value for key, value in wanted.items() if family.table[key].kept and held[key] != value}
+    if changes:
+        family.write_kept(bus, number, changes)
+    for key, value in changes.items():
+        _log.info("%s: register %s written to EEPROM: %d in place of %d", joint, key, value, held[key])
+    return len(changes)
 
 
 class Difference(NamedTuple):

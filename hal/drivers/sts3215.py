@@ -6,6 +6,7 @@ Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/parameter/memory-sts.md`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -146,6 +147,7 @@ class FeetechSts(ServoFamily):
     full_duty = 1000
     braking = ("torque_enable", 2)
     disabling_alarms = 0b101110
+    measures_current = True
 
     def feedback(self, state: bytes) -> Feedback:
         """Return the measurements in the bytes of `state`."""
@@ -198,9 +200,12 @@ FEETECH_STS = FeetechSts()
 
 STS3215 = ServoModel(
     "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0),
+    max_acceleration=3.35 / 0.0284 * STEPS / (2 * math.pi),
     law="sim.robots.servo_motors:STS3215_LAW", virtual="sim.servo_bus.feetech_servo:make_servo",
 )  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.
 
-Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46).
+Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46). Its
+``max_acceleration`` is 118 rad/s^2: the stall torque of 3.35 N m over the armature of 0.0284 kg m^2 (BAM, 7.4 V; the
+variant for 12 V has 2.94 N m by its data sheet).
 """

@@ -2,8 +2,13 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["excite", "gap", "identify", "manifest", "offsets", "regress", "validity"]
+__all__ = ["contact", "excite", "gap", "identify", "manifest", "offsets", "regress", "validity"]
 
+contact = Verb(
+    "rlenv_sim2real.cli.contact",
+    "fit the currents of free motion, by which a driver notices contacts",
+    group="sim2real",
+)
 excite = Verb(
     "rlenv_sim2real.cli.excite", "record a motion from which an arm's servos can be identified", group="sim2real"
 )

@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import Calibration, nominal_calibration
-from sim.robots.so101 import REST
+from hal.drivers.contact_model import ContactModel, JointEffort
+from hal.robots.so101 import JOINTS
+from sim.mjcf.chain import chain_of, tool_of
+from sim.robots.so101 import REST, so101_mjcf
+from sim.robots.sts3215 import STS3215
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import LineFaults, ServoLine, VirtualPort
 
@@ -58,3 +63,19 @@ def virtual_arm() -> Callable[..., VirtualSo101]:
         return VirtualSo101(arm, line, VirtualPort(line, on_time=arm.advance), Calibration(joints))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def contact_model() -> ContactModel:
+    """The free motion of the virtual arm, by the figures of its servos, with thresholds of 0.6 N m."""
+    ampere, model = 1 / STS3215.torque_constant, so101_mjcf(looks=False).compile()
+    joints = tuple(
+        JointEffort(
+            name, (ampere,) * 6, STS3215.armature * ampere, STS3215.viscous * ampere, STS3215.friction * ampere, 0.0,
+            0.0, STS3215.torque_constant, np.inf if name == "gripper" else 0.6 * ampere,
+        )
+        for name in JOINTS
+    )  # fmt: skip
+    gains = {name: {"p": 16, "i": 0, "d": 32} for name in JOINTS}
+    chain, (link, place) = chain_of(model, JOINTS), tool_of(model, JOINTS)
+    return ContactModel("so101", gains, 1 / 30, 1 / 30, chain, link, place, 0.1, joints, {"recordings": ["a"]})
