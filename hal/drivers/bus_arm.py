@@ -480,7 +480,7 @@ class BusArm:
             bus.write(servo, torque.address, ON)
         missing = self._refresh()
         self._settings.expect_torque()
-        self._settings.require(bus, _without(group.newest, missing))
+        self._settings.require(bus, group.without(missing))
 
     def _disconnect(self) -> None:
         bus, self._bus, self._group, self._is_reset = self._bus, None, None, False
@@ -533,8 +533,7 @@ class BusArm:
         """
         if self._is_reset:
             group, bus = self._opened()
-            answered = {servo: reply for servo, reply in group.newest.items() if servo not in missing}
-            self._settings.look(bus, answered)
+            self._settings.look(bus, group.without(missing))
         faults = self._look(missing)
         reason = " / ".join(map(str, self._settings.lost)) or self._health.verdict
         if self._is_reset and self._stopped is None and not reason:

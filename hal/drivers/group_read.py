@@ -44,6 +44,10 @@ class GroupRead:
                 break
         return missing
 
+    def without(self, missing: Sequence[int]) -> dict[int, Reply]:
+        """Return the newest answers of all servos but the missing ones."""
+        return {servo: reply for servo, reply in self.newest.items() if servo not in missing}
+
     def age_ns(self, servo: int) -> int:
         """Return the age of a servo's newest answer, in nanoseconds.
 

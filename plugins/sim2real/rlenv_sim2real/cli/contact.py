@@ -118,9 +118,10 @@ def recorded_registers(reader: LogReader, arm: ArmTable) -> dict[str, dict[str, 
 
     plain = reader.metadata.get("robot_spec")
     actuation = None if plain is None else RobotSpec.from_dict(plain).actuation
+    gains = {} if actuation is None else actuation.gains
     registers: dict[str, dict[str, int]] = {}
-    for name in arm.names if actuation is not None else ():
-        table = next((own for key, own in actuation.gains.items() if key.rpartition(".")[2] == name), {})
+    for name in arm.names:
+        table = next((own for key, own in gains.items() if key.rpartition(".")[2] == name), {})
         if {"p", "i", "d"} <= table.keys():
             registers[name] = {key: round(table[key].low) for key in ("p", "i", "d")}
     if len(registers) < len(arm.names):
