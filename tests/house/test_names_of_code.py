@@ -39,6 +39,7 @@ PLACES = {
     "plugins/kit/rlenv_kit/bench/session.py": ARGUMENT,
     "plugins/kit/rlenv_kit/cli/check.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/arm_log.py": ARGUMENT,
+    "plugins/sim2real/rlenv_sim2real/cli/contact.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
     "plugins/arms/rlenv_arms/cli/calibrate.py": ARGUMENT,

@@ -193,4 +193,4 @@ def test_recorded_data_are_described_too(tmp_path: Path, capsys: pytest.CaptureF
         key: {name: column[0] for name, column in value.items()} if isinstance(value, dict) else value[0]
         for key, value in steps.items() if key != "extra_info"
     }  # fmt: skip
-    assert not list(_violations(schema["$defs"]["table_5"], plain_json(step)))
+    assert not _violations(schema["$defs"]["table_5"], schema["$defs"], plain_json(step))

@@ -45,7 +45,7 @@ that moves little has a current of its play alone, and 0.4 was seen."""
 
 @dataclass(frozen=True)
 class ServoRun:
-    """What the servos of one recording measured.
+    """Measurements of the servos in one recording.
 
     Attributes:
         name: name of the recording.

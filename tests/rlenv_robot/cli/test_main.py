@@ -284,7 +284,7 @@ def test_check_is_1_where_something_fails(capsys: Captured) -> None:
     assert _run("check", f"{subjects_that_end.__name__}:{subjects_that_end.IgnoresResetOptions.__name__}") == 1
     told = capsys.readouterr().out
     assert "FAILED" in told
-    assert "R1.3" in told
+    assert "6.2.2.1-3" in told
     assert "\nok " not in told
 
 
