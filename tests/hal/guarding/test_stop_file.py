@@ -199,6 +199,29 @@ def test_a_disk_that_does_not_answer_begins_stopped_and_says_so(
     answers.set()
 
 
+def test_a_disk_whose_first_sync_hangs_begins_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written is not safe from a loss of power: a server that began before could lose its first stop."""
+    answers = threading.Event()
+    monkeypatch.setattr(stop_file.os, "fsync", lambda descriptor: answers.wait(30))
+    monkeypatch.setattr(stop_latch, "_OPENED_S", 0.1)
+    latch = begin(tmp_path)
+    assert "the disk has not answered for 0.1 s" in str(latch.reason)
+    answers.set()
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 8192, b"\xff" * 8192])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_damaged_slot_beside_an_orderly_end_is_a_stop(tmp_path: Path, slot: int, damage: bytes) -> None:
+    """The lost record may have been a stop that was newer than the end which is left."""
+    for _ in range(2):  # so that both slots were written
+        end(begin(tmp_path))
+    path = tmp_path / "stop-arm.json"
+    content = bytearray(path.read_bytes())
+    content[8192 * slot : 8192 * (slot + 1)] = damage
+    path.write_bytes(content)
+    assert reason(tmp_path) is not None
+
+
 def test_an_orderly_end_leaves_no_stop_and_hides_none(tmp_path: Path) -> None:
     latch = begin(tmp_path)
     latch.stop(StopReason("the server was closed", orderly=True))

@@ -16,7 +16,6 @@ from hal.guarding import stop_file
 from hal.guarding.stop_file import StopFile
 from hal.guarding.stop_latch import LatchState, StopLatch
 from real.control.driver import DriverStopper
-from real.control.lifecycle import Lifecycle
 from real.control.loop import ControlLoop
 from tests.real.server.test_life_of_a_stop import PLANTS
 from tests.real.stop_machine import LifeOfAStop, play
@@ -58,28 +57,10 @@ def _forget_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StopFile, "_sync_folder", lambda file: None)
 
 
-def _serve_before_the_first_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StopFile, "wait_for_sync", StopFile.wait)
-
-
-def _overwrite_the_newest_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss of power may tear the only record."""
-    monkeypatch.setattr(stop_file, "_SLOTS", 1)
-
-
-def _trust_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = stop_file._newest
-    monkeypatch.setattr(stop_file, "_newest", lambda slots: (newest(slots)[0], False))
-
-
 def _ignore_the_newest_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record that is read is the one in the first slot."""
     newest = stop_file._newest
     monkeypatch.setattr(stop_file, "_newest", lambda slots: newest(slots[:1]))
-
-
-def _end_orderly_in_spite_of_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DriverStopper, "close", lambda stopper, end_s: None)
 
 
 def _clear_at_the_resets_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +92,6 @@ def _do_not_latch_the_drivers_own_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlLoop, "_fault", lambda loop, where, error: error)
 
 
-def _begin_in_spite_of_a_later_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reset is answered with a reading although a stop came at its end, and the state is ready."""
-    monkeypatch.setattr(Lifecycle, "state", property(lambda lifecycle: lifecycle._state))
-
-
 def _stop_again_by_a_late_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DriverStopper, "once", lambda stopper, number, stop: stop())
 
@@ -133,10 +109,9 @@ def _keep_orderly_reasons_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NEW = [
-    _skip_the_sync, _forget_the_folder, _serve_before_the_first_sync, _overwrite_the_newest_record,
-    _trust_a_damaged_file, _ignore_the_newest_order, _end_orderly_in_spite_of_a_hang, _clear_at_the_resets_begin,
-    _move_in_spite_of_a_stop_on_the_way_home, _do_not_latch_the_drivers_own_stop, _begin_in_spite_of_a_later_stop,
-    _stop_again_by_a_late_copy, _keep_orderly_reasons_first,
+    _skip_the_sync, _forget_the_folder, _ignore_the_newest_order, _clear_at_the_resets_begin,
+    _move_in_spite_of_a_stop_on_the_way_home, _do_not_latch_the_drivers_own_stop, _stop_again_by_a_late_copy,
+    _keep_orderly_reasons_first,
 ]  # fmt: skip
 
 
