@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -200,37 +200,44 @@ def _client(bench: Bench) -> Measured:
     ], []
 
 
-def _latch(bench: Bench) -> Measured:
+class _Restart(NamedTuple):
+    """A stopped arm, before its server was ended and after a new one began."""
+
+    before: Sample
+    code: int
+    seconds: float
+    after: Sample
+
+
+def _restart_stopped(bench: Bench, end: signal.Signals, settle_s: float) -> _Restart:
+    """Stop the arm at home, end its server, wait, start a new one, and read the arm before and after."""
     bench.home()
     rig = bench.rig
     rig.button.stop(_REASON)
     time.sleep(0.5)
     before = rig.pose()
-    rig.end_server(signal.SIGKILL)
-    time.sleep(1.0)
+    code, seconds = rig.end_server(end)
+    time.sleep(settle_s)
     rig.start()
-    after = rig.pose()
+    return _Restart(before, code, seconds, rig.pose())
+
+
+def _latch(bench: Bench) -> Measured:
+    found = _restart_stopped(bench, signal.SIGKILL, 1.0)
+    after = found.after
     return [
         Figure("state after the restart", after.state, "", "equal", "stopped", f"{_SAFETY}: the next begins stopped"),
         Figure("the reason is kept", _REASON in after.why, "", "equal", True, f"{_SAFETY}: the life of a stop"),
-        _moved(before, after, f"{_LAB}: the arm stays where it is"),
+        _moved(found.before, after, f"{_LAB}: the arm stays where it is"),
     ], []  # fmt: skip
 
 
 def _end(bench: Bench) -> Measured:
-    bench.home()
-    rig = bench.rig
-    rig.button.stop(_REASON)
-    time.sleep(0.5)
-    before = rig.pose()
-    code, seconds = rig.end_server(signal.SIGINT)
-    time.sleep(2.0)
-    rig.start()
-    after = rig.pose()
+    found = _restart_stopped(bench, signal.SIGINT, 2.0)
     return [
-        Figure("exit code", float(code), "", "equal", 0.0, f"{_SAFETY}: SIGTERM, Ctrl-C of a stopped robot"),
-        _ended(bench, seconds),
-        _moved(before, after, f"{_SERVOS}: holds, with torque"),
+        Figure("exit code", float(found.code), "", "equal", 0.0, f"{_SAFETY}: SIGTERM, Ctrl-C of a stopped robot"),
+        _ended(bench, found.seconds),
+        _moved(found.before, found.after, f"{_SERVOS}: holds, with torque"),
     ], []  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def test_what_a_bench_does_not_take_is_refused_in_a_line(
 
 
 class FakeRig:
-    """A rig without processes, which notes what it is told."""
+    """A rig that starts no process and records the calls that it gets."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
