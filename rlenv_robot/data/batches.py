@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -121,7 +120,7 @@ class Batches:
             table["extra_info"]["action_mask"] = {name: before[field] for name, field in self._masks}
             table["extra_info"]["next_action_mask"] = {name: ends[field] for name, field in self._masks}
         if self._mapping:
-            table["extra_info"]["agents"] = deepcopy(self._mapping)
+            table["extra_info"]["agents"] = _own(self._mapping)
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if self._answers:
@@ -205,6 +204,11 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return values
 
 
+def _own(mapping: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return a copy of the agents' mapping, since a table is the receiver's."""
+    return {agent: dict(names) for agent, names in mapping.items()}
+
+
 def _env_id(record: JsonObject, episode: int) -> str:
     return str(record.get("env_id") or f"episode-{episode}")
 
@@ -213,5 +217,5 @@ def _episode_facts(record: JsonObject) -> JsonDict:
     """Return what a record says of its episode, None where it says nothing."""
     plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
     if record.get("agents"):
-        plain["agents"] = deepcopy(record["agents"])
+        plain["agents"] = _own(record["agents"])
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

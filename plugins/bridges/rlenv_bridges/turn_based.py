@@ -122,7 +122,8 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         agent = self._agents[len(self._chosen)]
         # A copy: the same extra information is shown again in the next agent's turn.
         extra = deepcopy({n: value for n, value in whole.extra_info.items() if n not in ("agents", "messages")})
-        extra["agent"], extra["agents"] = agent.name, deepcopy(self._seen_as)
+        extra["agent"] = agent.name
+        extra["agents"] = {name: dict(names) for name, names in self._seen_as.items()}
         if not self._are_alike:
             extra["fields"] = {"observation": list(self._seen_as[agent.name].values()),
                                "action": list(self._done_as[agent.name].values())}  # fmt: skip
