@@ -87,16 +87,24 @@ def place_of(name: str) -> str:
     return PLACES[max((start for start in PLACES if name.startswith(start)), key=len)]
 
 
+def kit_calls(name: str, least: int) -> Iterator[tuple[Path, ast.Call]]:
+    """Yield the kit's calls of a function or method of some name with at least so many arguments, with their files."""
+    for path in sorted((ROOT / "plugins" / "kit" / "rlenv_kit").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or len(call.args) < least:
+                continue
+            if getattr(call.func, "id", getattr(call.func, "attr", "")) == name:
+                yield path, call
+
+
 def checks() -> dict[str, list[str]]:
     """Return the names of the kit's checks by the statements that they cite, each with its part."""
     found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "plugins" / "kit" / "rlenv_kit").glob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "check" and len(call.args) > 2:
-                key, _, clause = (argument.value for argument in call.args[:3] if isinstance(argument, ast.Constant))
-                part = {"source": "source", "vector": "batch"}.get(path.stem.partition("_")[0], "environment")
-                for statement in statements_of(str(clause)):
-                    found.setdefault(statement.id, []).append(f"{part}: {key}")
+    for path, call in kit_calls("check", 3):
+        key, _, clause = (argument.value for argument in call.args[:3] if isinstance(argument, ast.Constant))
+        part = {"source": "source", "vector": "batch"}.get(path.stem.partition("_")[0], "environment")
+        for statement in statements_of(str(clause)):
+            found.setdefault(statement.id, []).append(f"{part}: {key}")
     return found
 
 

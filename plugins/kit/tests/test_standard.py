@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-import rlenv_kit
 import rlenv_robot
 from rlenv_kit.standard import standard, statements, statements_of, table_schema
 from rlenv_robot.adapters.json_schema import plain_json
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
-
-KIT = Path(rlenv_kit.__file__).parent
+from tests.requirements_page import kit_calls
 
 
 def violations(number: int, table: Any) -> list[str]:
@@ -96,25 +94,16 @@ def test_extra_info_says_how_an_action_was_executed(run: tuple[Path, dict[int, A
     assert set(run[1][1]["extra_info"]["applied"]) == set(run[1][2]["action"])
 
 
-def cited(*names: str) -> set[str]:
-    """The clauses in the kit's calls of these functions, as written."""
-    found = set()
-    for path in KIT.rglob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call):
-                continue
-            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-            place, least = {"check": (2, 3), "note": (0, 2)}.get(name, (0, 9))  # a robot's notes have a text alone
-            if name in names and len(call.args) >= least:
-                argument = call.args[place]
-                if isinstance(argument, ast.Constant):
-                    found.add(str(argument.value))
-    return found
+def cited(name: str, place: int, least: int) -> set[str]:
+    """The clauses in the kit's calls of a function, where they are written out."""
+    arguments = [call.args[place] for _, call in kit_calls(name, least)]
+    return {str(argument.value) for argument in arguments if isinstance(argument, ast.Constant)}
 
 
 def test_checks_and_notes_cite_statements_that_exist() -> None:
-    assert len(cited("check")) > 30
-    for clause in cited("check") | cited("note"):
+    checks, notes = cited("check", 2, 3), cited("note", 0, 2)  # a robot's notes have a text alone
+    assert len(checks) > 30
+    for clause in checks | notes:
         assert statements_of(clause) or clause in ("contract", "robot")
 
 
