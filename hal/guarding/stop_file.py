@@ -83,8 +83,10 @@ class StopFile:
         self._jobs: SimpleQueue[tuple[_Record, threading.Event] | None] = SimpleQueue()
         self._saved = threading.Event()
         self._saved.set()
-        self._synced = threading.Event()
-        self._is_folder_synced = False  # else a loss of power may take the whole file
+        self._tried = threading.Event()  # to put a first record on the disk, with success or without
+        self._is_on_disk = (
+            threading.Event()
+        )  # a record of this file, and the file's name: a loss of power takes neither
         self._thread: threading.Thread | None = None
         self._descriptor = -1
         self._order = 0  # of the newest record in the file
@@ -134,7 +136,7 @@ class StopFile:
             is_new = self._open_in(folder)
         finally:
             os.close(folder)
-        self._is_folder_synced = False  # also of a file that is not new: who made it may have been killed
+        self._is_on_disk.clear()  # also of a file that is not new: who made it may have been killed
         stop = KeptStop(0, None) if is_new else self._read()
         try:
             if hasattr(os, "posix_fallocate"):
@@ -247,19 +249,22 @@ class StopFile:
         From then on the file makes the next process begin stopped, also if the power fails before a later record is
         safe from that.
         """
-        return self._synced.wait(seconds) and self.failure is None
+        return self._tried.wait(seconds) and self._is_on_disk.is_set() and self.failure is None
 
-    def lost_by_kill(self, seconds: float) -> str | None:
-        """Wait for the disk, and return why the newest stop would be lost if this process were killed now, or None.
+    def lost_if(self, seconds: float) -> str | None:
+        """Wait for the disk, and return what would lose the newest stop if it happened now, with the reason, or None.
 
-        A record that is not yet written is not lost, since the record before it also makes the next process begin
-        stopped.
+        A record that is not yet written or synced is not lost, since the record before it also makes the next process
+        begin stopped.
         """
-        if self.wait(seconds):
+        failure = None if self.wait(seconds) else self.failure
+        if failure is None and not self._is_there():
+            failure = f"{self.path} is not in its place, and is not made anew yet"
+        if failure is not None:
+            return f"its server were killed: {failure}"
+        if self._is_on_disk.wait(seconds):
             return None
-        if self.failure is None and not self._is_there():
-            return f"{self.path} is not in its place, and is not made anew yet"
-        return self.failure
+        return f"the machine lost power: the disk has not confirmed any record of {self.path} yet"
 
     def close(self, seconds: float = 2.0, *, orderly: bool = True) -> None:
         """Write the queued record, and end the thread; give up on a disk that hangs. Safe to call more than once.
@@ -318,11 +323,12 @@ class StopFile:
             for event in saved:  # from here on it survives a killed process; what follows, a loss of power
                 event.set()
             os.fsync(self._descriptor)
-            if not self._is_folder_synced:
+            if not self._is_on_disk.is_set():
                 self._sync_folder()
+                self._is_on_disk.set()
         except (OSError, RobotError) as error:
             self._fail(error)
-        for event in (*saved, self._synced):
+        for event in (*saved, self._tried):
             event.set()
 
     def _sync_folder(self) -> None:
@@ -331,7 +337,6 @@ class StopFile:
             os.fsync(folder)
         finally:
             os.close(folder)
-        self._is_folder_synced = True
 
     def _reopen(self) -> None:
         before, self._descriptor = self._descriptor, -1

@@ -411,7 +411,7 @@ class RemoteRobot:
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
             RobotError: the server sends no more commands, but its driver did not confirm: also use that button. Or the
-                stop is not in the file that keeps it, and would be lost if the server were killed.
+                stop is not in the file that keeps it, and would be lost if the server were killed or lost power.
         """
         stop, connection = StopReason.of(reason), self._connection
         self._latch.stop(stop)

@@ -194,8 +194,8 @@ class ControlLoop:
 
     def wait_until_kept(self, seconds: float) -> str | None:
         """Wait until the newest stop is in its file; return why it would be lost, or None (also without a file)."""
-        why = None if self._latch.file is None else self._latch.file.lost_by_kill(seconds)
-        return None if why is None else f"this stop would be lost if its server were killed: {why}"
+        event = None if self._latch.file is None else self._latch.file.lost_if(seconds)
+        return None if event is None else f"this stop would be lost if {event}"
 
     @property
     def stop_file(self) -> dict[str, str | None] | None:

@@ -403,9 +403,10 @@ class PlayedServer:
         file = self.loop.latch.file
         self.disk.mode = "works"
         if self._is_blocked and file is not None:
-            self._is_blocked, file._is_folder_synced = False, True
+            self._is_blocked = False
             self.disk.sync()
-            file._synced.set()
+            file._is_on_disk.set()
+            file._tried.set()
         self._pump()
         self._pump()
 

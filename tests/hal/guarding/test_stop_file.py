@@ -395,10 +395,26 @@ def test_a_slow_disk_loses_a_stop_only_where_the_file_is_gone(file: StopFile, mo
     monkeypatch.setattr(file, "_save", lambda *_: answers.wait(10))
     latch.stop("smoke")
     assert not file.wait(0.01)
-    assert file.lost_by_kill(0.01) is None, "the record before it says that the server was serving"
+    assert file.lost_if(0.01) is None, "the record before it says that the server was serving"
     file.path.unlink()
-    assert "not in its place" in str(file.lost_by_kill(0.01))
+    assert "not in its place" in str(file.lost_if(0.01))
     answers.set()
+
+
+def test_a_new_file_that_is_never_synced_is_lost_with_the_power(
+    file: StopFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: answers.wait(10) and sync(descriptor))
+    monkeypatch.setattr(stop_latch, "_OPENED_S", 0.05)
+    latch = StopLatch()
+    latch.keep_in(file)
+    assert latch.reason is not None, "a server whose disk does not answer begins stopped"
+    latch.stop("smoke")
+    assert "the machine lost power" in str(file.lost_if(0.01))
+    answers.set()
+    assert file.lost_if(10) is None
 
 
 @pytest.fixture

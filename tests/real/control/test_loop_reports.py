@@ -462,8 +462,8 @@ def test_a_stop_that_its_file_may_lose_says_so(bench: Bench, tmp_path: Path, mon
     assert loop.wait_until_kept(0.1) is None
     loop.keep_stops(tmp_path)
     assert loop.latch.file is not None
-    monkeypatch.setattr(loop.latch.file, "lost_by_kill", lambda seconds: f"not written in {seconds:g} s")
-    assert loop.wait_until_kept(0.1) == "this stop would be lost if its server were killed: not written in 0.1 s"
+    monkeypatch.setattr(loop.latch.file, "lost_if", lambda seconds: f"the disk failed for {seconds:g} s")
+    assert loop.wait_until_kept(0.1) == "this stop would be lost if the disk failed for 0.1 s"
     monkeypatch.undo()
     loop.close_stop_file()
 

@@ -384,7 +384,7 @@ class LifeOfAStop(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         file = self.served.server._loop.latch.file
-        until(lambda: file.lost_by_kill(0) is None and self.served.path.exists())
+        until(lambda: file.lost_if(0) is None and self.served.path.exists())
         self.is_lost = False
 
     # -- what holds at any time ------------------------------------------------------------------------------
@@ -498,7 +498,7 @@ def _end_as_if_nothing_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 def _hide_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is deleted is not made anew, and nobody is told."""
     monkeypatch.setattr(StopFile, "_is_there", lambda file: True)
-    monkeypatch.setattr(StopFile, "lost_by_kill", lambda file, seconds: None)
+    monkeypatch.setattr(StopFile, "lost_if", lambda file, seconds: None)
 
 
 def _forget_the_latch(monkeypatch: pytest.MonkeyPatch) -> None:
