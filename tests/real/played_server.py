@@ -405,6 +405,7 @@ class PlayedServer:
         if self._is_blocked and file is not None:
             self._is_blocked = False
             self.disk.sync()
+            file._written = file._newest  # what `_save` does after its sync
             file._is_on_disk.set()
             file._tried.set()
         self._pump()
