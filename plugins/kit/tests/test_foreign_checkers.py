@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plugins.kit.tests.test_subject import FAULTS_OF_THEIRS, _array, _change, _point
+from plugins.kit.tests.test_subject import FAULTS_OF_THEIRS, REMARKED, _array, _change, _point
 from rlenv_kit import Report, check_environment
 
 pytestmark = pytest.mark.requirement("R4.3", "R6.3", "R6.5")
@@ -58,6 +58,7 @@ def _open_actions() -> Any:
 
 OF_GYMNASIUM: dict[str, Callable[[], Any]] = {
     **FAULTS_OF_THEIRS,
+    **REMARKED,
     "reward of NumPy": _change(reward=lambda self: np.float32(-abs(self.at))),
     "flag of NumPy": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, np.bool_(False), True, {})),
     "reward is None": _change(reward=lambda self: None),
