@@ -173,7 +173,7 @@ class LifeOfAStop(RuleBasedStateMachine):
     @rule(who=WHO)
     def reset_and_leave(self, who: int) -> None:
         """The client gives the robot back while its reset waits for the scene: nothing is cleared."""
-        client, left = self._hold(who), []
+        client, left, hung = self._hold(who), [], bool(self.robot.hanging)
 
         def leave() -> None:
             left.append(client.send(RELEASE))
@@ -189,7 +189,7 @@ class LifeOfAStop(RuleBasedStateMachine):
                 self._expect_stop()
         elif kind != ERROR:
             raise AssertionError(detail)
-        elif not self.robot.hanging:
+        elif not hung:
             self._expect_stop()
 
     @rule(who=WHO, point=st.sampled_from([None, None, "queued", "step"]), other=WHO)
