@@ -103,6 +103,7 @@ class _JsonClient:
     def __init__(self, dialogue: Dialogue, answer: JsonDict) -> None:
         self._dialogue, self._calls = dialogue, _calls_of(answer)
         self._after_close: dict[str, Callable[[], Any]] = {}
+        self._problem: WrongAnswer | None = None
         self.env_id = answer["env_id"]
         self.mode = str(answer.get("mode", "training"))
         self.observation, self.action = (_spec_of(answer, name) for name in ("observation", "action"))
@@ -137,11 +138,15 @@ class _JsonClient:
         more than once.
 
         Raises:
-            WrongAnswer: the program did not end as it should.
+            WrongAnswer: the program did not end as it should. The second call raises it, or the only one of a source,
+                so that one check says it.
             Exception: the program refused to close.
         """
         if self._after_close:
             self._ask("close")
+            problem, self._problem = self._problem, None
+            if problem is not None:
+                raise problem
             return
         if not self._dialogue.is_in_step:
             self._after_close = dict.fromkeys(CALLS, partial(_raised, EpisodeError("the program has ended")))
@@ -154,7 +159,10 @@ class _JsonClient:
             self._after_close = {call: self._later(call) for call in ("close", *self._probes())}
             self._after_close |= {call: partial(_raised, EpisodeError("it is closed")) for call in calls
                                   if call not in self._after_close}  # fmt: skip
-            self._dialogue.close()
+            try:
+                self._dialogue.close()
+            except WrongAnswer as wrong:
+                self._problem = wrong
 
     def _probes(self) -> Iterable[str]:
         return ()
@@ -259,6 +267,15 @@ class JsonSource(_JsonClient):
         action: spec of ``action`` in Tables 2 and 5.
         mode: ``training``, or ``inference``.
     """
+
+    def close(self) -> None:
+        """Close the source, and end the program.
+
+        Raises:
+            WrongAnswer: the program did not end as it should.
+        """
+        super().close()
+        super().close()
 
     def init(self, *options: object) -> None:
         """Set the data to their first state, or to the one that the options give."""

@@ -88,7 +88,7 @@ class _Process:
     def state(self) -> str:
         """Describe how the program ended its side of the channel."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2.0)
+            self._process.wait(1.0)
         code = self._process.poll()
         if code is None:
             return "closed its standard input or output and went on"
@@ -220,12 +220,12 @@ class Dialogue:
         self.channel, self._patience_s = channel, patience_s
         self._number, self._buffer = 0, b""
         self._late = set[int]()
-        self.has_ended = False
+        self.has_ended = self._is_waiting = False
 
     @property
     def is_in_step(self) -> bool:
-        """Whether every request so far has been answered, and the program can be asked."""
-        return not self._late and not self.has_ended
+        """Whether the program can be asked: it has not ended, and no wait for an answer was broken off."""
+        return not self._is_waiting and not self.has_ended
 
     def ask(self, call: str, **content: object) -> JsonDict:
         """Return the answer of a call without its id: the entries of the call, or ``error``.
@@ -240,18 +240,28 @@ class Dialogue:
         request = {"id": self._number, "call": call, **{name: _encoded(value) for name, value in content.items()}}
         self._check_silence(call)
         self._late.add(self._number)  # until it is read
-        self._write(json.dumps(request, allow_nan=False).encode() + b"\n", call)
+        self._is_waiting = True
+        try:
+            answer = self._answer(json.dumps(request, allow_nan=False).encode() + b"\n", call)
+        except WrongAnswer:
+            self._is_waiting = False  # the program goes on, and its answer may come late
+            raise
+        self._is_waiting = False
+        return _checked(answer, call)
+
+    def _answer(self, request: bytes, call: str) -> dict[str, Any]:
+        """Send a request, and return the answer of its id without the id."""
+        self._write(request, call)
         while True:
             answer = self._parsed(self._line(call), call)
             number = answer.pop("id", None)
             if number == self._number:
-                break
+                self._late.discard(self._number)
+                return answer
             if not (isinstance(number, int) and number in self._late):
                 raise WrongAnswer(f"the answer of {call} has the id {number!r}, the request has {self._number}",
                                   "an answer repeats the id of its request")  # fmt: skip
             self._late.discard(number)
-        self._late.discard(self._number)
-        return _checked(answer, call)
 
     def close(self) -> None:
         """End the program.

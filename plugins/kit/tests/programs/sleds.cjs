@@ -105,7 +105,7 @@ function wrong(action) {
   if (is("LateActionsAreNotChecked") && frame_no > 9) return null;
   for (let i = 0; i < 3; i++) {
     if (is("MiddleElementIsNotChecked") && i === 1 && typeof force[1] === "number") continue;
-    if (!in_range(force[i], -1, is("UpperBorderIsRefused") ? 0.99 : 1)) return problem("range", "action.force", [i]);
+    if (!in_range(force[i], -1, 1) || (is("UpperBorderIsRefused") && force[i] >= 1)) return problem("range", "action.force", [i]);
   }
   if (!Number.isInteger(gear) || !in_range(gear, 0, 2)) return problem("range", "action.gear");
   return null;
@@ -114,7 +114,7 @@ function wrong(action) {
 function refusal(error) {
   if (is("IllegalActionsDraw") && frame_no > 4) random.normal();
   const answer = table(0, phase === "ended" ? 1 : 0);
-  answer.extra_info.error = error;
+  answer.extra_info.error = is("UpperBorderIsRefused") ? error.message : error;
   return { observation: answer, reward: rewarded(PAIR ? { left: 0, right: 0 } : 0) };
 }
 
