@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from hal import Field, Spec
+from rlenv_robot.adapters.json_messages import ERROR_CODES
 from rlenv_robot.data.options import FILTERS
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
@@ -115,16 +116,21 @@ env.close()
 
 def _messages(name: str) -> str:
     rows = (
-        ('`{"call": "describe"}`', '`{"env_id": ..., "schema": ...}`: the JSON Schema of everything on this page'),
+        ('`{"call": "describe"}`',
+         '`{"env_id": ..., "calls": [...], "observation": {...}, "action": {...}, "reward": {...}, "schema": ...}`: '
+         "specs as lists of fields, and the JSON Schema of everything on this page"),
         ('`{"call": "reset", "options": {...}}`', '`{"observation": Table 1}`'),
         ('`{"call": "step", "action": Table 2, "extra_info": {...}}`',
          '`{"observation": Table 1, "reward": Table 3}`'),
+        ('`{"call": "render", "options": {...}}`',
+         '`{"frame": Table 4}`: the picture in `frame_data`; options are `camera`, `width`, `height`, `fine`'),
         ('`{"call": "end", "reason": "..."}`', '`{"observation": Table 1}`'),
         ('`{"call": "close"}`', '`{"closed": true}`; the program that serves ends'),
     )  # fmt: skip
     return (
         f"`rlenv-robot dev tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
-        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`. Arrays are nested "
+        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`; or with `--listen -` "
+        "one JSON text a line on standard input and output. Arrays are nested "
         "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
         f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
         + _table(("request", "answer"), rows)
@@ -205,6 +211,7 @@ def source_document(source: SourceData) -> str:
             f"## Action\n\n{_fields(layout.action)}",
             f"## Reward\n\n{_field_table([reward])}",
             f"## Options that select\n\n{filters}",
+            f"## From another language\n\n{_source_messages(source.table.origin)}",
         )
     ) + "\n"  # fmt: skip
 

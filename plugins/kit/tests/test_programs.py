@@ -221,7 +221,7 @@ def test_a_program_that_describes_nothing_is_a_finding_of_the_command() -> None:
 def listening() -> Iterator[str]:
     """Return the address of a program that makes an instance for each connection."""
     server = socket.create_server(("127.0.0.1", 0))
-    over = threading.Event()
+    over, programs = threading.Event(), list[subprocess.Popen[bytes]]()
 
     def accept() -> None:
         while not over.is_set():
@@ -230,8 +230,8 @@ def listening() -> Iterator[str]:
             except OSError:
                 return
             with connection:
-                subprocess.Popen(BREAKS_RULES, stdin=connection.fileno(), stdout=connection.fileno(),
-                                 stderr=subprocess.DEVNULL)  # fmt: skip
+                number = connection.fileno()
+                programs.append(subprocess.Popen(BREAKS_RULES, stdin=number, stdout=number, stderr=subprocess.DEVNULL))
 
     thread = threading.Thread(target=accept)
     thread.start()
@@ -240,6 +240,9 @@ def listening() -> Iterator[str]:
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join()
+    assert len(programs) > 3, "each instance has a connection of its own"
+    for program in programs:
+        program.wait(20)
 
 
 def test_a_program_behind_a_socket_is_judged(listening: str) -> None:
