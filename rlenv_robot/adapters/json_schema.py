@@ -113,10 +113,13 @@ def describe_environment(env: Environment) -> JsonDict:
 
     Returns:
         ``env_id``; ``about``; ``observation`` and ``action``, each `Spec.to_dict`; ``reward``, `Field.to_dict`;
-        ``reset_options``, ``extra_info`` and ``error_codes``, each name -> sentence; ``schema``, see `protocol_schema`.
+        ``reset_options``, ``extra_info`` and ``error_codes``, each name -> sentence; ``schema``, see `protocol_schema`;
+        and, if a step takes fields beside the action, ``step_extra``, a spec with ``defaults``.
     """
-    description = env.description
+    description, takes = env.description, step_extra_of(env.world)
+    extra: JsonDict = {"defaults": plain_json(takes.defaults), **takes.fields.to_dict()}
     return {
+        **({"step_extra": extra} if len(takes.fields) else {}),
         "env_id": env.env_id, "about": description.about, "observation": env.observation.to_dict(),
         "action": env.action.to_dict(), "reward": description.reward.to_dict(),
         "reset_options": dict(description.reset_options), "extra_info": dict(description.extra_info),

@@ -20,7 +20,7 @@ from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
 from rlenv_robot.tables import VisualisationTable
 
-__all__ = ["LARGEST_REQUEST", "EnvironmentAnswers", "SourceAnswers", "TableServer", "serve_lines"]
+__all__ = ["LARGEST_REQUEST", "RequestHandler", "TableServer", "serve_lines"]
 
 LARGEST_REQUEST = 1 << 20
 """Largest request, bytes; a longer one ends its connection before it takes memory."""
@@ -28,7 +28,7 @@ LARGEST_REQUEST = 1 << 20
 _POLL_MS = 200
 
 
-class EnvironmentAnswers:
+class _EnvironmentAnswers:
     """Carry out the requests of an environment.
 
     Args:
@@ -73,7 +73,7 @@ class EnvironmentAnswers:
         self.env.close()
 
 
-class SourceAnswers:
+class _SourceAnswers:
     """Carry out the requests of recorded data.
 
     Args:
@@ -110,11 +110,18 @@ class SourceAnswers:
         """Do nothing, since recorded data hold nothing open."""
 
 
-class _Desk:
-    """Answer the requests of one subject, until one of them closes it."""
+class RequestHandler:
+    """Answer the requests of one subject, until one of them closes it.
+
+    Args:
+        subject: an environment, which `close` closes, or recorded data.
+
+    Attributes:
+        closed: whether a request has closed the subject.
+    """
 
     def __init__(self, subject: Environment | SourceData) -> None:
-        self._answers = EnvironmentAnswers(subject) if isinstance(subject, Environment) else SourceAnswers(subject)
+        self._answers = _EnvironmentAnswers(subject) if isinstance(subject, Environment) else _SourceAnswers(subject)
         self.closed = False
 
     def answer(self, text: bytes) -> bytes:
@@ -133,6 +140,7 @@ class _Desk:
         return json.dumps({**({} if number is None else {"id": number}), **result}, allow_nan=False).encode()
 
     def close(self) -> None:
+        """Close the subject. Safe to call more than once."""
         self._answers.close()
 
 
@@ -144,16 +152,16 @@ def serve_lines(subject: Environment | SourceData, requests: BinaryIO, answers: 
         requests: gives a request a line, such as ``sys.stdin.buffer``.
         answers: takes an answer a line, such as ``sys.stdout.buffer``; nothing else may be written to it.
     """
-    desk = _Desk(subject)
+    handler = RequestHandler(subject)
     try:
-        while not desk.closed:
+        while not handler.closed:
             line = requests.readline(LARGEST_REQUEST + 1)
             if not line:
                 break
-            answers.write(desk.answer(line) + b"\n")
+            answers.write(handler.answer(line) + b"\n")
             answers.flush()
     finally:
-        desk.close()
+        handler.close()
 
 
 class TableServer:
@@ -173,7 +181,7 @@ class TableServer:
 
     def __init__(self, subject: Environment | SourceData, endpoint: str = "tcp://127.0.0.1:5650") -> None:
         _check_local(endpoint)
-        self._desk = _Desk(subject)
+        self._handler = RequestHandler(subject)
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 200)
         self._socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
@@ -187,7 +195,7 @@ class TableServer:
     def serve(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Answer requests until one of them closes the subject, or ``stopped`` returns True."""
         try:
-            while not self._desk.closed and not stopped():
+            while not self._handler.closed and not stopped():
                 if self._socket.poll(_POLL_MS):
                     self._socket.send(self.answer(self._socket.recv()))
         finally:
@@ -195,12 +203,12 @@ class TableServer:
 
     def answer(self, request: bytes) -> bytes:
         """Return the answer to a request, both as JSON. The answer to an impossible request gives the reason."""
-        return self._desk.answer(request)
+        return self._handler.answer(request)
 
     def close(self) -> None:
         """Close the subject and the socket. Safe to call more than once."""
         self._socket.close()
-        self._desk.close()
+        self._handler.close()
 
 
 def _check_local(endpoint: str) -> None:

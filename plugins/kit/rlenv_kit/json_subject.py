@@ -17,6 +17,7 @@ from hal.field import JsonDict
 from rlenv_kit.program import Dialogue, open_program
 from rlenv_kit.supervisor import SubjectLost, WrongAnswer
 from rlenv_robot.adapters.json_messages import CALLS
+from rlenv_robot.tables import StepExtra
 from rlenv_robot.world import EnvDescription
 
 __all__ = ["JsonEnvironment", "JsonSource", "JsonSubject", "not_on_the_border"]
@@ -51,7 +52,7 @@ class JsonSubject:
     def __init__(self, program: Sequence[str] | str, part: Literal["", "environment", "source"] = "") -> None:
         self.program, self._part = program, part
 
-    def __call__(self) -> JsonEnvironment | JsonSource:
+    def __call__(self) -> Any:
         """Start the program, and return it as an environment or as source data.
 
         Raises:
@@ -208,6 +209,7 @@ class JsonEnvironment(_JsonClient):
         action: spec of ``action`` in Table 2.
         description: reward, reset options and further descriptions; None if the program describes no reward.
         mode: ``training``, or ``inference``.
+        step_extra: fields that a step takes beside the action.
         render: shows the state (6.2.2.3); None if the program does not offer it.
     """
 
@@ -215,6 +217,7 @@ class JsonEnvironment(_JsonClient):
         super().__init__(dialogue, answer)
         self.description = _description_of(answer)
         self.render = self._render if "render" in self._calls else None
+        self.step_extra = _step_extra_of(answer)
         self._frame_no: object = 0
 
     def reset(self, *options: object) -> Any:
@@ -366,6 +369,16 @@ def _description_of(answer: JsonDict) -> EnvDescription | None:
         raise WrongAnswer(f"reward in the answer of describe is no description: {error}",
                           "it is an object with name, shape, dtype, low, high, unit, meaning") from error  # fmt: skip
     return EnvDescription(str(answer.get("about", "")), reward, **{name: answer.get(name, {}) for name in names})
+
+
+def _step_extra_of(answer: JsonDict) -> StepExtra:
+    if "step_extra" not in answer:
+        return StepExtra()
+    spec, defaults = _spec_of(answer, "step_extra"), answer["step_extra"].get("defaults", {})
+    try:
+        return StepExtra(spec, defaults)
+    except (TypeError, ValueError) as error:
+        raise WrongAnswer(f"defaults of step_extra in the answer of describe are wrong: {error}") from error
 
 
 # -- values ----------------------------------------------------------------------------------------------------

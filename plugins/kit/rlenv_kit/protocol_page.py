@@ -129,13 +129,39 @@ def _messages(name: str) -> str:
     )  # fmt: skip
     return (
         f"`rlenv-robot dev tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
-        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`; or with `--listen -` "
-        "one JSON text a line on standard input and output. Arrays are nested "
-        "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
-        f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
+        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`; or with "
+        "`--listen -` one JSON text a line on standard input and output. Arrays are nested lists in C order; a whole "
+        "number is accepted where a float is described; images are left out, and a number that is not finite is null. "
+        f"`rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
         + _table(("request", "answer"), rows)
-        + "\n\nA request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
-        'with `{"error": {"kind": ..., "message": ...}}`, and nothing moves. `options` and `extra_info` are optional.'
+        + _border_errors()
+    )
+
+
+def _border_errors() -> str:
+    return (
+        "\n\n`options` and `extra_info` are optional. A request may have a whole number as `id`, which its answer "
+        "repeats. A request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
+        'with `{"error": {"code": ..., "message": ...}}`, and nothing moves:\n\n' + _named("code", ERROR_CODES)
+    )
+
+
+def _source_messages(origin: str) -> str:
+    rows = (
+        ('`{"call": "describe"}`',
+         '`{"env_id": ..., "calls": [...], "observation": {...}, "action": {...}, "schema": ...}`'),
+        ('`{"call": "init", "options": {"seed": 7}}`', '`{"initialised": true}`'),
+        ('`{"call": "sample_steps", "batch_size": 64, "extra_info": {...}}`', '`{"steps": Table 5}`'),
+        ('`{"call": "sample_trajectories", "trajectory_size": 2, "extra_info": {...}}`',
+         '`{"trajectories": [Table 6]}`'),
+        ('`{"call": "get_all_actions", "extra_info": {...}}`', '`{"actions": Table 2}`'),
+        ('`{"call": "statistics", "extra_info": {...}}`', '`{"statistics": ...}`'),
+        ('`{"call": "close"}`', '`{"closed": true}`; the program that serves ends'),
+    )  # fmt: skip
+    return (
+        f"`rlenv-robot dev tables {origin}` serves these data as JSON, as it serves an environment's tables: from a "
+        "REQ socket of ZeroMQ to `tcp://127.0.0.1:5650`, or with `--listen -` a message a line on standard input and "
+        "output.\n\n" + _table(("request", "answer"), rows) + _border_errors()
     )
 
 
