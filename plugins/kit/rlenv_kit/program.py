@@ -26,7 +26,7 @@ __all__ = ["Channel", "Dialogue", "open_program"]
 
 _POLL_S = 0.1
 
-_END_S = 10.0
+_END_S = 30.0
 """Longest time in which a program ends after its input has ended, seconds; generous, for a busy machine."""
 
 _EXIT_0, _CLOSED = "ended itself with exit code 0", "closed the connection"
