@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hal import EpisodeError, Field, RobotStopped, Spec, SpecError
 from hal.field import JsonDict
 from rlenv_kit.program import Dialogue, open_program
 from rlenv_kit.supervisor import SubjectLost, WrongAnswer
+from rlenv_kit.tables import Unchecked
 from rlenv_robot.adapters.json_messages import CALLS
 from rlenv_robot.tables import StepExtra
 from rlenv_robot.world import EnvDescription
@@ -52,7 +53,7 @@ class JsonSubject:
     def __init__(self, program: Sequence[str] | str, part: Literal["", "environment", "source"] = "") -> None:
         self.program, self._part = program, part
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Unchecked:
         """Start the program, and return it as an environment or as source data.
 
         Raises:
@@ -103,7 +104,7 @@ class _JsonClient:
 
     def __init__(self, dialogue: Dialogue, answer: JsonDict) -> None:
         self._dialogue, self._calls = dialogue, _calls_of(answer)
-        self._after_close: dict[str, Callable[[], Any]] = {}
+        self._after_close: dict[str, Callable[[], Unchecked]] = {}
         self._problem: WrongAnswer | None = None
         self.env_id = answer["env_id"]
         self.mode = str(answer.get("mode", "training"))
@@ -171,7 +172,7 @@ class _JsonClient:
     def _request_after_close(self, call: str) -> JsonDict:
         return {}
 
-    def _later(self, call: str) -> Callable[[], Any]:
+    def _later(self, call: str) -> Callable[[], Unchecked]:
         """Make a call after the close, and return what gives its answer again."""
         ended = partial(_raised, EpisodeError("the program ended with close")) if call != "close" else dict
         if self._dialogue.has_ended:
@@ -187,7 +188,7 @@ class _JsonClient:
         return lambda: answer
 
 
-def _raised(error: Exception) -> Any:
+def _raised(error: Exception) -> Unchecked:
     raise error
 
 
@@ -220,16 +221,16 @@ class JsonEnvironment(_JsonClient):
         self.step_extra = _step_extra_of(answer)
         self._frame_no: object = 0
 
-    def reset(self, *options: object) -> Any:
+    def reset(self, *options: object) -> Unchecked:
         """Begin an episode, with the options if there are any; return Table 1."""
         return self._table(self._ask("reset", **({"options": options[0]} if options else {})))
 
-    def step(self, action: object, *extra_info: object) -> tuple[Any, Any]:
+    def step(self, action: object, *extra_info: object) -> tuple[Unchecked, Unchecked]:
         """Send Table 2; return Tables 1 and 3."""
         answer = self._ask("step", action=action, **({"extra_info": extra_info[0]} if extra_info else {}))
         return self._table(answer), _with_whole(answer.get("reward"), "frame_no")
 
-    def _render(self, options: Mapping[str, Any] | None = None) -> None:
+    def _render(self, options: Mapping[str, Unchecked] | None = None) -> None:
         """Ask for the picture of the state, and give Table 4 to the option ``to``, if there is one."""
         content = {key: value for key, value in (options or {}).items() if key != "to"}
         frame = _with_whole(
@@ -242,7 +243,7 @@ class JsonEnvironment(_JsonClient):
         if options and callable(options.get("to")) and frame is not None:
             options["to"](frame)
 
-    def _table(self, answer: JsonDict) -> Any:
+    def _table(self, answer: JsonDict) -> Unchecked:
         """Return Table 1 with arrays in the types of the spec."""
         table = _with_whole(answer.get("observation"), "frame_no", "terminated", "truncated")
         if isinstance(table, dict):
@@ -284,16 +285,16 @@ class JsonSource(_JsonClient):
         """Set the data to their first state, or to the one that the options give."""
         self._ask("init", **({"options": options[0]} if options else {}))
 
-    def sample_steps(self, batch_size: object, *extra_info: object) -> Any:
+    def sample_steps(self, batch_size: object, *extra_info: object) -> Unchecked:
         """Return a batch of Table 5."""
         return self._steps(self._ask("sample_steps", batch_size=batch_size, **_extra(extra_info))["steps"])
 
-    def sample_trajectories(self, trajectory_size: object, *extra_info: object) -> Any:
+    def sample_trajectories(self, trajectory_size: object, *extra_info: object) -> Unchecked:
         """Return a batch of Table 6."""
         answer = self._ask("sample_trajectories", trajectory_size=trajectory_size, **_extra(extra_info))
         return self._trajectories(answer["trajectories"])
 
-    def get_all_actions(self, *extra_info: object) -> Any:
+    def get_all_actions(self, *extra_info: object) -> Unchecked:
         """Return Table 2 with all actions of the current state."""
         table = _with_whole(self._ask("get_all_actions", **_extra(extra_info))["actions"], "frame_no")
         if isinstance(table, dict):
@@ -304,12 +305,12 @@ class JsonSource(_JsonClient):
                 table["action"] = [_typed(one, self.action) if isinstance(one, Mapping) else one for one in actions]
         return table
 
-    def statistics(self, *extra_info: object) -> Any:
+    def statistics(self, *extra_info: object) -> Unchecked:
         """Return trajectories or numbers."""
         told = self._ask("statistics", **_extra(extra_info))["statistics"]
         return self._trajectories(told) if isinstance(told, list) else told
 
-    def _trajectories(self, tables: Any) -> Any:
+    def _trajectories(self, tables: Unchecked) -> Unchecked:
         if not isinstance(tables, list):
             return tables
         return [
@@ -318,13 +319,13 @@ class JsonSource(_JsonClient):
             for table in tables
         ]  # fmt: skip
 
-    def _steps(self, table: Any) -> Any:
+    def _steps(self, table: Unchecked) -> Unchecked:
         """Return Table 5 with arrays in the types of the specs; its values have a leading axis, or it is a list."""
         if isinstance(table, list):
             return [self._step(one, False) for one in table]
         return self._step(table, True)
 
-    def _step(self, table: Any, leading: bool) -> Any:
+    def _step(self, table: Unchecked, leading: bool) -> Unchecked:
         if not isinstance(table, dict):
             return table
         typed = dict(table)
@@ -384,25 +385,25 @@ def _step_extra_of(answer: JsonDict) -> StepExtra:
 # -- values ----------------------------------------------------------------------------------------------------
 
 
-def _with_whole(table: Any, *keys: str) -> Any:
+def _with_whole(table: Unchecked, *keys: str) -> Unchecked:
     """Return a table whose entries under the keys are integers where they are whole numbers."""
     if not isinstance(table, dict):
         return table
     return {key: _whole(value) if key in keys else value for key, value in table.items()}
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Unchecked) -> Unchecked:
     """Return a number without a fraction as an integer, however it was written: JSON has one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _typed(values: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+def _typed(values: Mapping[str, Unchecked], spec: Spec) -> dict[str, Unchecked]:
     """Return a structure in the order of its spec, with arrays where nothing is lost by the spec's types."""
     known = {name: _array(values[name], spec[name]) for name in spec.names if name in values}
     return {**known, **{name: value for name, value in values.items() if name not in known}}
 
 
-def _array(value: Any, field: Field) -> Any:
+def _array(value: Unchecked, field: Field) -> Unchecked:
     """Return a value as an array of the field's type, or as it came if that would lose or change something.
 
     A null in a field of numbers with a fraction becomes NaN.

@@ -14,12 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 
 from hal.field import JsonDict
 from rlenv_kit.supervisor import SubjectLost, WrongAnswer
+from rlenv_kit.tables import Unchecked
 from rlenv_robot.adapters.json_messages import CALLS, parse_json
 
 __all__ = ["Channel", "Dialogue", "open_program"]
@@ -249,7 +250,7 @@ class Dialogue:
         self._is_waiting = False
         return _checked(answer, call)
 
-    def _answer(self, request: bytes, call: str) -> dict[str, Any]:
+    def _answer(self, request: bytes, call: str) -> dict[str, Unchecked]:
         """Send a request, and return the answer of its id without the id."""
         self._write(request, call)
         while True:
@@ -346,7 +347,7 @@ class Dialogue:
         orderly = state in (_EXIT_0, _CLOSED)
         raise SubjectLost(f"the program {state}, in {call}; no call but close ends it", orderly)
 
-    def _parsed(self, line: bytes, call: str) -> dict[str, Any]:
+    def _parsed(self, line: bytes, call: str) -> dict[str, Unchecked]:
         try:
             answer = parse_json(line)
         except ValueError as error:
@@ -362,7 +363,7 @@ def _cut(line: bytes) -> str:
     return repr(line[:80])[1:] + ("..." if len(line) > 80 else "")
 
 
-def _checked(answer: dict[str, Any], call: str) -> dict[str, Any]:
+def _checked(answer: dict[str, Unchecked], call: str) -> dict[str, Unchecked]:
     """Return an answer if it has the keys of the call's answers."""
     if "error" in answer:
         error = answer["error"]
@@ -378,7 +379,7 @@ def _checked(answer: dict[str, Any], call: str) -> dict[str, Any]:
     return answer
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: Unchecked) -> Unchecked:
     """Return a value as JSON data: null for a number that is not finite, an object for what JSON lacks."""
     if isinstance(value, np.ndarray | np.generic):
         return _encoded(value.tolist())
