@@ -188,6 +188,19 @@ def _children() -> set[str]:
     return found
 
 
+def test_what_a_program_describes_is_held_against_it() -> None:
+    report = check_environment(JsonSubject([*BREAKS_RULES, "describes-otherwise"]), steps=8)
+    assert [check.key for check in report.failures] == ["spec stays"]
+    report = check_environment(JsonSubject([*BREAKS_RULES, "takes-more"]), steps=8)
+    report.raise_if_failed()
+    assert [check.passed for check in report.checks if check.key == "step extra"] == [True]
+    report = check_environment(JsonSubject([*BREAKS_RULES, "hides"]), only="inference")
+    assert report.passed
+    assert report.checks[0].passed
+    report = check_environment(JsonSubject([*BREAKS_RULES, "moves"]))
+    assert "it is not simulated" in report.failures[0].message
+
+
 def test_a_program_may_end_with_close() -> None:
     check_environment(JsonSubject([*BREAKS_RULES, "ends-with-close"])).raise_if_failed()
 

@@ -25,6 +25,13 @@ _DESCRIPTION: dict[str, Any] = {
     "reset_options": {"seed": "whole number from 0"},
 }  # fmt: skip
 
+_OTHER = {**_DESCRIPTION, "observation": {"name": "seen", "fields": [{"name": "digit", **_FIELD, "high": 10}]}}
+_WEIGHT = {"name": "more", "fields": [{"name": "weight", **_FIELD}]}
+
+
+def _is_digit(value: object) -> bool:
+    return type(value) is int and 0 <= value <= 9
+
 
 class Digits:
     """Show a digit, to which each action adds; an episode has 12 frames."""
@@ -37,7 +44,7 @@ class Digits:
         """Return the answer to a request."""
         call = request.get("call")
         if call == "describe":
-            return _DESCRIPTION
+            return _DESCRIPTION if KIND != "describes-otherwise" or not self.steps else _OTHER
         if call == "close":
             self.phase = "closed"
             return {"closed": True}
@@ -45,7 +52,8 @@ class Digits:
             return self.reset(request.get("options", {}))
         if call == "step" and self.phase == "running":
             self.steps += 1
-            return self.step(request["action"])
+            extra = request.get("extra_info", {})
+            return self.step(request["action"] if KIND != "takes-more" or _is_digit(extra.get("weight")) else None)
         return {"error": {"code": "state", "message": f"it is {self.phase}"}}
 
     def reset(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +72,7 @@ class Digits:
         values = action["action"] if legal else None
         legal = legal and action["env_id"] == "digits" and type(action["frame_no"]) is int
         legal = legal and action["frame_no"] == self.frame_no and isinstance(values, dict) and values.keys() == {"add"}
-        if not legal or type(values["add"]) is not int or not 0 <= values["add"] <= 9:
+        if not legal or not _is_digit(values["add"]):
             table = self.table()
             table["extra_info"] = {"error": "it is illegal"}
             return {"observation": table, "reward": self.reward(0)}
@@ -124,6 +132,12 @@ def main() -> None:
         print("digits, version 1", flush=True)
     if KIND == "no-description":
         del _DESCRIPTION["observation"]
+    if KIND == "takes-more":
+        _DESCRIPTION["step_extra"] = _WEIGHT
+    if KIND == "hides":
+        _DESCRIPTION["mode"] = "inference"
+    if KIND == "moves":
+        _DESCRIPTION["simulated"] = False
     if KIND == "leaves-a-child":
         subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     if KIND == "is-deaf":
