@@ -77,7 +77,7 @@ class _Process:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,7 +186,7 @@ def _children() -> set[str]:
             words = place.read_bytes()
         except OSError:
             continue
-        if str(BREAKS_RULES[-1]).encode() in words:
+        if str(BREAKS_RULES[-1]).encode() in words.split(b"\0"):
             found.add(place.parent.name)
     return found
 
@@ -223,6 +226,31 @@ def test_the_command_judges_a_program_and_shows_its_errors_on_standard_error(cap
     assert "digits: killed" in shown.err
     assert _run("check", "exec:no-such-program-anywhere") == 2
     assert "no-such-program-anywhere" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_program_that_hangs_ends_with_the_check_even_if_the_process_between_is_killed() -> None:
+    before = _children()
+
+    def kill_between() -> None:
+        """Kill the process that makes the calls, once the program has hung for 3 s."""
+        hanging = set[str]()
+        while not hanging:
+            found = _children() - before
+            time.sleep(3)
+            hanging = found & _children()
+        os.kill(_parent(hanging.pop()), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill_between)
+    thread.start()
+    (report,) = judge.judge(f"exec:{' '.join(BREAKS_RULES)} hangs")
+    thread.join()
+    assert "was ended by SIGKILL" in report.failures[0].message
+    assert _children() == before
+
+
+def _parent(number: str) -> int:
+    return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_program_that_describes_nothing_is_a_finding_of_the_command() -> None:
