@@ -250,6 +250,10 @@ class JsonEnvironment(_JsonClient):
             self._frame_no = table.get("frame_no")
             if isinstance(table.get("observation"), Mapping):
                 table["observation"] = _typed(table["observation"], self.observation)
+            extra = table.get("extra_info")
+            if isinstance(extra, Mapping) and isinstance(extra.get("agents"), Mapping):
+                agents = {name: _with_nan(own) if own else own for name, own in extra["agents"].items()}
+                table["extra_info"] = {**extra, "agents": agents}
         return table
 
     def _probes(self) -> Iterable[str]:
@@ -390,6 +394,15 @@ def _with_whole(table: Unchecked, *keys: str) -> Unchecked:
     if not isinstance(table, dict):
         return table
     return {key: _whole(value) if key in keys else value for key, value in table.items()}
+
+
+def _with_nan(value: Unchecked) -> Unchecked:
+    """Return an agent's own observation with NaN in place of null, which stands for a number that is not finite."""
+    if isinstance(value, Mapping):
+        return {name: _with_nan(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(part) for part in value]
+    return float("nan") if value is None else value
 
 
 def _whole(value: Unchecked) -> Unchecked:

@@ -197,11 +197,20 @@ def test_what_a_program_describes_is_held_against_it() -> None:
     report = check_environment(JsonSubject([*BREAKS_RULES, "takes-more"]), steps=8)
     report.raise_if_failed()
     assert [check.passed for check in report.checks if check.key == "step extra"] == [True]
+    report = check_environment(JsonSubject([*BREAKS_RULES, "own-null"]), steps=8)
+    assert [check.key for check in report.failures] == ["agents"]
     report = check_environment(JsonSubject([*BREAKS_RULES, "hides"]), only="inference")
     assert report.passed
     assert report.checks[0].passed
     report = check_environment(JsonSubject([*BREAKS_RULES, "moves"]))
     assert "it is not simulated" in report.failures[0].message
+
+
+def test_source_data_that_fail_are_accused_by_call_and_at_their_end() -> None:
+    report = check_source(JsonSubject([*BREAKS_RULES, "breaks-a-source"]))
+    words = [check.message for check in report.failures]
+    assert "the program offers describe, sample_steps, sample_trajectories, close, not init" in words[0]
+    assert any("exit code 4 after close" in message for message in words), words
 
 
 def test_a_program_may_end_with_close() -> None:

@@ -45,6 +45,8 @@ class Digits:
         call = request.get("call")
         if call == "describe":
             return _DESCRIPTION if KIND != "describes-otherwise" or not self.steps else _OTHER
+        if KIND == "breaks-a-source" and call != "close":
+            return {"error": {"code": "fault", "message": "the data are lost"}}
         if call == "close":
             self.phase = "closed"
             return {"closed": True}
@@ -74,7 +76,7 @@ class Digits:
         legal = legal and action["frame_no"] == self.frame_no and isinstance(values, dict) and values.keys() == {"add"}
         if not legal or not _is_digit(values["add"]):
             table = self.table()
-            table["extra_info"] = {"error": "it is illegal"}
+            table["extra_info"] = {**table.get("extra_info", {}), "error": "it is illegal"}
             return {"observation": table, "reward": self.reward(0)}
         self.digit, self.frame_no = (self.digit + values["add"]) % 10, self.frame_no + 1
         self.phase = "ended" if self.frame_no == 12 else "running"
@@ -83,7 +85,9 @@ class Digits:
     def table(self) -> dict[str, Any]:
         """Return Table 1."""
         ended = int(self.phase == "ended")
+        own = {"own": [None if self.frame_no == 7 else self.digit]}
         return {"env_id": "digits", "frame_no": self.frame_no, "observation": {"digit": self.digit},
+                **({"extra_info": {"agents": {"all": own}}} if KIND == "own-null" else {}),
                 "terminated": 0, "truncated": ended}  # fmt: skip
 
     def reward(self, value: int) -> dict[str, Any]:
@@ -134,6 +138,8 @@ def main() -> None:
         del _DESCRIPTION["observation"]
     if KIND == "takes-more":
         _DESCRIPTION["step_extra"] = _WEIGHT
+    if KIND == "breaks-a-source":
+        _DESCRIPTION["calls"] = ["describe", "sample_steps", "sample_trajectories", "close"]
     if KIND == "hides":
         _DESCRIPTION["mode"] = "inference"
     if KIND == "moves":
@@ -155,7 +161,7 @@ def main() -> None:
         print(line, flush=True)
     if KIND == "stays":
         time.sleep(3600)
-    if KIND == "fails-at-the-end":
+    if KIND in ("fails-at-the-end", "breaks-a-source"):
         sys.exit(4)
 
 
