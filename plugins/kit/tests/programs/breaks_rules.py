@@ -136,6 +136,8 @@ def main() -> None:
         print("digits, version 1", flush=True)
     if KIND == "no-description":
         del _DESCRIPTION["observation"]
+    if KIND == "no-close":
+        _DESCRIPTION["calls"] = ["describe", "reset", "step"]
     if KIND == "takes-more":
         _DESCRIPTION["step_extra"] = _WEIGHT
     if KIND == "breaks-a-source":
