@@ -59,6 +59,7 @@ ABSENT: dict[str, str] = {
     r"gpio|GPIO": "needs a GPIO chip, or a kernel that simulates one",
     r"gstreamer": "needs a server of camera streams",
     r"npm install|NODE_PATH": "needs Node packages",
+    r"^no node here": "needs Node",
     r"xvfb-run|glfw|OpenGL|faketime|is not installed: no (zsh|fish)|^(zsh|fish) is not": "needs Debian packages",
     r"tc on|iproute2|network namespace|disturbs no packets|unshare|right to": "needs rights, or tools, of the kernel",
     r"no C compiler": "needs a compiler",

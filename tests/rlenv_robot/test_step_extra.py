@@ -261,10 +261,10 @@ def test_the_protocol_pages_and_the_schema_describe_the_fields() -> None:
 @given(charge=st.one_of(st.floats(-2, 2), st.integers(-2, 2), st.text(max_size=3), st.none(), st.just([0.5])))
 def test_the_process_border_takes_and_refuses_as_the_environment_does(charge: Any) -> None:
     server = _SERVER
-    server.answer(b'{"call": "reset", "options": {"seed": 1}}')
+    first = json.loads(server.answer(b'{"call": "reset", "options": {"seed": 1}}'))["observation"]
     request = {
         "call": "step",
-        "action": {"env_id": server.env.env_id, "frame_no": 0, "action": {"joint_target": [0.0] * 6}},
+        "action": {"env_id": first["env_id"], "frame_no": 0, "action": {"joint_target": [0.0] * 6}},
         "extra_info": {"charge": charge},
     }
     table = json.loads(server.answer(json.dumps(request).encode()))["observation"]

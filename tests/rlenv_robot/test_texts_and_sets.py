@@ -20,7 +20,7 @@ from real.protocol.rows import RobotStateCodec, RowCodec
 from recorder.formats.registry import writable_format
 from recorder.table.load import build
 from rlenv_bridges.from_gymnasium import from_gymnasium
-from rlenv_bridges.table_server import TableServer
+from rlenv_bridges.table_server import RequestHandler
 from rlenv_kit.protocol_page import protocol_document
 from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_robot.tasks.reach import Reach
@@ -180,8 +180,7 @@ def test_sets_reach_the_libraries_of_hdf5_as_padded_arrays_with_their_counts(
 @given(st.text(max_size=14))
 def test_the_process_border_carries_any_text_and_refuses_what_the_environment_does(text: str) -> None:
     with rr.make(Tidy) as env:
-        server = TableServer.__new__(TableServer)
-        server.env = env
+        server = RequestHandler(env)
         table = json.loads(server.answer(b'{"call": "reset", "options": {"seed": 1}}'))["observation"]
         seen = table["observation"]
         assert isinstance(seen["instruction"], str)

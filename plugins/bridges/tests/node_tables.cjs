@@ -63,7 +63,7 @@ async function main() {
   const { env_id, schema } = await ask({ call: "describe" });
   const tables = schema.$defs;
   const early = await ask({ call: "step", action: { env_id, frame_no: 0, action: value(tables.table_2.properties.action, 0) } });
-  say({ early: early.error.kind });
+  say({ early: early.error.code });
   let { observation } = await ask({ call: "reset", options: { seed: Number(seed) } });
   say({ frame_no: observation.frame_no, wrong: wrong(tables.table_1, observation, "table 1", schema), seen: observation.observation });
   for (let step = 1; step <= Number(steps) && !observation.terminated && !observation.truncated; step++) {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlenv_kit.contract import EnvironmentContract, RobotContract
     from rlenv_kit.environment import check_environment
     from rlenv_kit.illegal import IllegalCase, illegal_tables, illegal_values
+    from rlenv_kit.json_subject import JsonSubject
     from rlenv_kit.report import Check, Note, Report
     from rlenv_kit.robot import check_robot
     from rlenv_kit.source_data import check_source
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from rlenv_kit.vector import check_vector
 
 __all__ = [
-    "Check", "Deadlines", "EnvironmentContract", "IllegalCase", "Note", "Report", "RobotContract",
+    "Check", "Deadlines", "EnvironmentContract", "IllegalCase", "JsonSubject", "Note", "Report", "RobotContract",
     "check_environment", "check_robot", "check_source", "check_vector", "illegal_tables", "illegal_values",
 ]  # fmt: skip
 
 _MODULE_OF = {
     "Check": "report", "Deadlines": "supervisor", "EnvironmentContract": "contract", "IllegalCase": "illegal",
+    "JsonSubject": "json_subject",
     "Note": "report", "Report": "report", "RobotContract": "contract", "check_environment": "environment",
     "check_robot": "robot", "check_source": "source_data", "check_vector": "vector", "illegal_tables": "illegal",
     "illegal_values": "illegal",

@@ -13,10 +13,21 @@ from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
 from rlenv_kit.illegal import refusal_checks
 from rlenv_kit.instances import Factory, Leftovers, factory_of, instance_checks, process_state
+from rlenv_kit.json_subject import not_on_the_border
 from rlenv_kit.ownership import ownership_checks
 from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
+from rlenv_kit.supervisor import (
+    CallLog,
+    Deadlines,
+    PlannedCheck,
+    Supervisor,
+    Witness,
+    check,
+    declared,
+    in_order,
+    without,
+)
 from rlenv_kit.tables import check_observation, difference
 
 __all__ = ["check_environment"]
@@ -97,11 +108,12 @@ _ORDER = (
 
 
 def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
-    return in_order(_ORDER, [
+    plan = in_order(_ORDER, [
         *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
         *ownership_checks(probe), *extra_checks(probe), *instance_checks(probe, factory),
         *declared(vars(_Ending), _Ending(probe, left), probe),
     ])  # fmt: skip
+    return without(plan, not_on_the_border(probe.env))
 
 
 class _Basics:
@@ -138,6 +150,7 @@ class _Basics:
         if self._first is None:
             raise NotTried("the description was not read at the beginning")
         self._probe.walk(5)
+        getattr(probe.env, "describe_again", tuple)()
         if self._specs() != self._first:
             raise Failed("observation or action spec differ from those before the first reset")
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -162,6 +163,7 @@ def _started(request: Mapping[str, Any], box: int) -> Iterator[tuple[subprocess.
     finally:
         os.close(go)  # without a word on it the subject's process ends, or stops and closes the subject
         _end(child)
+        _end_session(child.pid)
         os.close(results)
 
 
@@ -178,6 +180,14 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+
+
+def _end_session(number: int) -> None:
+    """Kill what is left of the session of the subject's process, such as a program under test that hangs."""
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+            if int(place.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[3]) == number:
+                os.kill(int(place.parent.name), signal.SIGKILL)
 
 
 class _Judged:

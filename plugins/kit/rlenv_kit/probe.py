@@ -128,6 +128,7 @@ class Probe:
         self.log = log or CallLog(deadlines or Deadlines())
         self.seeded, self._has_reset = True, False
         self.env_id = env.env_id
+        self._spent_s: Callable[[], float] | None = getattr(env, "spent_s", None)
         self.state_before: dict[str, object] = {}
         self._notes: dict[tuple[str, str], Note] = {}
         # What a step must be given beside the action: the same legal values in every step.
@@ -159,10 +160,12 @@ class Probe:
     def clock(self) -> float:
         """Return the time by which walks are limited, in seconds.
 
-        In simulation that is the processor time of this process, so that a busy machine doesn't shorten walks. For a
-        real machine it is the monotonic clock.
+        In simulation that is the processor time of this process and of a program under test, so that a busy machine
+        doesn't shorten walks. For a real machine it is the monotonic clock.
         """
-        return time.process_time() if self.repeatable else time.monotonic()
+        if not self.repeatable:
+            return time.monotonic()
+        return time.process_time() + (self._spent_s() if self._spent_s else 0.0)
 
     # -- calls ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from hal import Field, Spec
+from rlenv_robot.adapters.json_messages import ERROR_CODES
 from rlenv_robot.data.options import FILTERS
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
@@ -115,21 +116,52 @@ env.close()
 
 def _messages(name: str) -> str:
     rows = (
-        ('`{"call": "describe"}`', '`{"env_id": ..., "schema": ...}`: the JSON Schema of everything on this page'),
+        ('`{"call": "describe"}`',
+         '`{"env_id": ..., "calls": [...], "observation": {...}, "action": {...}, "reward": {...}, "schema": ...}`: '
+         "specs as lists of fields, and the JSON Schema of everything on this page"),
         ('`{"call": "reset", "options": {...}}`', '`{"observation": Table 1}`'),
         ('`{"call": "step", "action": Table 2, "extra_info": {...}}`',
          '`{"observation": Table 1, "reward": Table 3}`'),
+        ('`{"call": "render", "options": {...}}`',
+         '`{"frame": Table 4}`: the picture in `frame_data`; options are `camera`, `width`, `height`, `fine`'),
         ('`{"call": "end", "reason": "..."}`', '`{"observation": Table 1}`'),
         ('`{"call": "close"}`', '`{"closed": true}`; the program that serves ends'),
     )  # fmt: skip
     return (
         f"`rlenv-robot dev tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
-        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`. Arrays are nested "
-        "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
-        f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
+        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`; or with "
+        "`--listen -` one JSON text a line on standard input and output. Arrays are nested lists in C order; a whole "
+        "number is accepted where a float is described; images are left out, and a number that is not finite is null. "
+        f"`rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
         + _table(("request", "answer"), rows)
-        + "\n\nA request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
-        'with `{"error": {"kind": ..., "message": ...}}`, and nothing moves. `options` and `extra_info` are optional.'
+        + _border_errors()
+    )
+
+
+def _border_errors() -> str:
+    return (
+        "\n\n`options` and `extra_info` are optional. A request may have a whole number as `id`, which its answer "
+        "repeats. A request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
+        'with `{"error": {"code": ..., "message": ...}}`, and nothing moves:\n\n' + _named("code", ERROR_CODES)
+    )
+
+
+def _source_messages(origin: str) -> str:
+    rows = (
+        ('`{"call": "describe"}`',
+         '`{"env_id": ..., "calls": [...], "observation": {...}, "action": {...}, "schema": ...}`'),
+        ('`{"call": "init", "options": {"seed": 7}}`', '`{"initialised": true}`'),
+        ('`{"call": "sample_steps", "batch_size": 64, "extra_info": {...}}`', '`{"steps": Table 5}`'),
+        ('`{"call": "sample_trajectories", "trajectory_size": 2, "extra_info": {...}}`',
+         '`{"trajectories": [Table 6]}`'),
+        ('`{"call": "get_all_actions", "extra_info": {...}}`', '`{"actions": Table 2}`'),
+        ('`{"call": "statistics", "extra_info": {...}}`', '`{"statistics": ...}`'),
+        ('`{"call": "close"}`', '`{"closed": true}`; the program that serves ends'),
+    )  # fmt: skip
+    return (
+        f"`rlenv-robot dev tables {origin}` serves these data as JSON, as it serves an environment's tables: from a "
+        "REQ socket of ZeroMQ to `tcp://127.0.0.1:5650`, or with `--listen -` a message a line on standard input and "
+        "output.\n\n" + _table(("request", "answer"), rows) + _border_errors()
     )
 
 
@@ -205,6 +237,7 @@ def source_document(source: SourceData) -> str:
             f"## Action\n\n{_fields(layout.action)}",
             f"## Reward\n\n{_field_table([reward])}",
             f"## Options that select\n\n{filters}",
+            f"## From another language\n\n{_source_messages(source.table.origin)}",
         )
     ) + "\n"  # fmt: skip
 

@@ -10,11 +10,22 @@ from typing import cast
 
 import numpy as np
 
+from rlenv_kit.json_subject import not_on_the_border
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe, StandardSource
 from rlenv_kit.source_tables import Trajectory, packed, read_actions, read_steps, read_trajectory
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
+from rlenv_kit.supervisor import (
+    CallLog,
+    Deadlines,
+    PlannedCheck,
+    Supervisor,
+    Witness,
+    check,
+    declared,
+    in_order,
+    without,
+)
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference
 
 __all__ = ["check_source"]
@@ -79,10 +90,11 @@ _ORDER = (
 
 
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
-    return in_order(_ORDER, [
+    plan = in_order(_ORDER, [
         *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe),
         *declared(vars(_Facts), _Facts(probe), probe),
     ])  # fmt: skip
+    return without(plan, not_on_the_border(probe.source))
 
 
 class _Tables:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hal import Robot
 from rlenv_kit.environment import check_environment
+from rlenv_kit.json_subject import JsonSubject
 from rlenv_kit.report import Report
 from rlenv_kit.robot import check_robot
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds, is_simulated
@@ -122,7 +123,8 @@ def subject_of(
     """Return the subject that a name on the command line stands for.
 
     Args:
-        name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), a folder of recorded data, or
+        name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), a folder of recorded data, a program
+            (``exec:COMMAND`` or ``tcp://HOST:PORT``, see `rlenv_kit.json_subject.JsonSubject`), or
             ``module:factory``; the module may be a file (``path/to/file.py:factory``). The factory makes an
             environment, a world, a task, a robot, source data, or an environment of Gymnasium or PettingZoo.
         where: the robot, as for `rlenv_robot.make`.
@@ -145,6 +147,19 @@ def subject_of(
     return replace(subject, make_batch=lambda num: make_vector(_task_of(name), num), num_envs=num_envs)
 
 
+_PROGRAMS = ("exec:", "tcp://")
+"""Beginnings of the name of a program: a command, or the address where it listens."""
+
+
+def _program(name: str) -> Subject:
+    """Return what a program offers: an environment, source data, or both."""
+    program = name.removeprefix("exec:")
+    calls = JsonSubject(program).calls()
+    source = JsonSubject(program, "source") if "sample_steps" in calls else None
+    environment = JsonSubject(program, "environment") if "step" in calls or source is None else None
+    return Subject(name, environment, make_source=source)
+
+
 def _task_of(name: str) -> Any:
     if not name.endswith(".toml"):
         return _importable(name) if ":" in name else name
@@ -153,6 +168,8 @@ def _task_of(name: str) -> Any:
 
 
 def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBounds | None) -> Subject:
+    if name.startswith(_PROGRAMS):
+        return _program(name)
     if Path(name).is_dir() and name not in environment_names():
         return Subject(name, None, make_source=lambda: open_source(name))
     if name.endswith(".toml") and not is_robot_file(name):

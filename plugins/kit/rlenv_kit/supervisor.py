@@ -10,16 +10,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from rlenv_kit.report import Check, run_check
+from rlenv_kit.report import Check, Failed, NotTried, run_check
 
 __all__ = [
-    "CallLog", "Deadlines", "PlannedCheck", "Supervisor", "Witness", "check", "declared", "in_order", "short",
+    "CallLog", "Deadlines", "PlannedCheck", "SubjectLost", "Supervisor", "Witness", "WrongAnswer", "check", "declared",
+    "in_order", "short", "without",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -44,6 +45,22 @@ class _GivenUp(BaseException):
 
 class _TimeOver(BaseException):
     """Leave the checks: the time limit of the run was reached. No `Exception`, for the same reason."""
+
+
+class WrongAnswer(Failed):
+    """Say that a program's answer breaks the rules of the messages. The check in which it comes fails."""
+
+
+class SubjectLost(BaseException):
+    """Leave the checks: the program under test has ended. No `Exception`, so that no check takes it for a refusal.
+
+    Attributes:
+        orderly: whether it ended as a program may after its close.
+    """
+
+    def __init__(self, message: str, orderly: bool = False) -> None:
+        super().__init__(message)
+        self.orderly = orderly
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,7 @@ class CallLog:
         witness: receives each call.
         running: the call in progress, or None.
         given_up: once True, no further call reaches the subject.
+        wrong_answer: the first wrong answer of a program since `clear`, or None.
     """
 
     def __init__(self, deadlines: Deadlines, witness: Witness | None = None) -> None:
@@ -136,6 +154,7 @@ class CallLog:
         self._witnessed = witness is not None
         self.running: _Call | None = None
         self.given_up = False
+        self.wrong_answer: WrongAnswer | None = None
         self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
         self._begin: _Call | None = None
         self._steps = 0
@@ -162,6 +181,9 @@ class CallLog:
             self.witness.calls(name, self.how())
         try:
             return function(*arguments)
+        except WrongAnswer as wrong:
+            self.wrong_answer = self.wrong_answer or wrong
+            raise
         finally:
             self.running = None
             self.witness.returned()
@@ -185,7 +207,7 @@ class CallLog:
     def clear(self) -> None:
         """Forget the calls, at the beginning of a check."""
         self._calls.clear()
-        self._begin, self._steps = None, 0
+        self._begin, self._steps, self.wrong_answer = None, 0, None
 
 
 @dataclass(frozen=True)
@@ -231,6 +253,23 @@ def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCh
             key, name, clause, needs = declaration
             plan.append(PlannedCheck(key, name, clause, partial(function, *arguments), needs))
     return plan
+
+
+def without(plan: Sequence[PlannedCheck], reasons: Mapping[str, str]) -> list[PlannedCheck]:
+    """Return a plan in which some checks are not tried.
+
+    Args:
+        plan: the checks.
+        reasons: key of a check -> why it shows nothing of this subject.
+    """
+
+    def leave(reason: str) -> None:
+        raise NotTried(reason)
+
+    return [
+        replace(planned, check=partial(leave, reasons[planned.key])) if planned.key in reasons else planned
+        for planned in plan
+    ]
 
 
 def in_order(keys: Sequence[str], checks: Iterable[PlannedCheck]) -> list[PlannedCheck]:
@@ -308,11 +347,15 @@ class Supervisor:
                 finished = True
             elif isinstance(self._error, SystemExit):
                 self._add(self._ended(self._error))
+            elif isinstance(self._error, WrongAnswer | SubjectLost):
+                self._add(self._broken(str(self._error)))
         finally:
             if not finished:
                 with _exits_are_raised():
                     self._give_up(worker, reason)
-        if self._error is not None and not isinstance(self._error, SystemExit | _GivenUp | _TimeOver):
+        if self._error is not None and not isinstance(
+            self._error, SystemExit | WrongAnswer | SubjectLost | _GivenUp | _TimeOver
+        ):
             raise self._error
         self._add_the_rest(self._plan, self._only)
         return tuple(self._checks)
@@ -324,8 +367,12 @@ class Supervisor:
             self._only = _number_of(only, self._plan)
             self.log.witness.planned(self._plan, self._only)
             self._make_checks(self._plan, self._only)
-            with suppress(Exception):  # how close fails is the finding of a check
+            try:
                 self.log.call("close", self.close)
+            except WrongAnswer as wrong:
+                self._add(self._broken(str(wrong)))
+            except Exception:
+                pass  # how close fails is the finding of a check
         except BaseException as error:
             self._error = self._error or error  # of the two, the one that began the end
             self._left.set()
@@ -356,13 +403,29 @@ class Supervisor:
                 continue
             self.log.clear()
             result = run_check(
-                planned.name, planned.clause, planned.check, number, self.log.how, self.log.lines, planned.key
+                planned.name,
+                planned.clause,
+                partial(self._heed, planned.check),
+                number,
+                self.log.how,
+                self.log.lines,
+                planned.key,
             )
             self._add(result)
             if result.passed is False:
                 failed[planned.key] = number
                 if self.cautious and result.raised:
                     raise _GivenUp
+
+    def _heed(self, check: Callable[[], None]) -> None:
+        """Make a check, which fails by a wrong answer of the subject that it took for a refusal."""
+        try:
+            check()
+        except NotTried:
+            if self.log.wrong_answer is None:
+                raise
+        if self.log.wrong_answer is not None:
+            raise self.log.wrong_answer
 
     def _begin(self, number: int, planned: PlannedCheck) -> None:
         self._current = number, planned

@@ -30,10 +30,11 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_subjects_are_tests_beside_the_others(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n", encoding="utf-8")
-    names = ("mine.py:good", f"{FAULTS}:OneSignIsWrong", f"{FAULTS}:RealArm")
+    program = f"exec:{sys.executable} -S {Path(__file__).with_name('programs') / 'breaks_rules.py'}"
+    names = ("mine.py:good", f"{FAULTS}:OneSignIsWrong", f"{FAULTS}:RealArm", program)
     subjects = [argument for name in names for argument in ("--conformance", name)]
     done = _pytest(tmp_path, *subjects, "--conformance-steps", "8", "--junit-xml", "report.xml")
-    assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 failed, 3 passed" in done.stdout, done.stdout + done.stderr
     assert "the sign is wrong" in done.stdout
     assert "may move a real machine" in done.stdout
     assert "0 failed" in (tmp_path / "report.xml").read_text(encoding="utf-8")

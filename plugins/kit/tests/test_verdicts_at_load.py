@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,7 +15,9 @@ import pytest
 from plugins.kit.tests import frame_faults, source_faults
 from plugins.kit.tests.plain import Sleds
 from plugins.kit.tests.plain_source import Records
+from plugins.kit.tests.test_programs import BREAKS_RULES
 from rlenv_kit import (
+    JsonSubject,
     Report,
     check_environment,
     check_source,
@@ -50,6 +55,8 @@ ENVIRONMENTS: list[Any] = [
     *(one.made for one in list(frame_faults.FAULTS.values())[::3] if one.name not in HANGING),
 ]
 
+CORES = os.cpu_count() or 2
+
 SOURCES: list[Any] = [Records, *(one.made for one in list(source_faults.FAULTS.values())[::6])]
 
 
@@ -58,6 +65,26 @@ def test_environments_get_equal_verdicts(kind: Any, busy: Callable[[], None]) ->
     quiet = verdicts(check_environment(kind))
     busy()
     assert verdicts(check_environment(kind)) == quiet
+
+
+PROGRAMS = ("", "nan")
+"""Ways of `programs/breaks_rules.py`."""
+
+
+@pytest.mark.parametrize("kind", PROGRAMS, ids=("good", "nan"))
+@pytest.mark.timeout(600)
+def test_programs_get_equal_verdicts_in_five_runs_on_a_busy_machine(kind: str, busy: Callable[[], None]) -> None:
+    """Programs that compute share the processors with the judge and the program under test."""
+    subject = JsonSubject([*BREAKS_RULES, kind])
+    quiet = verdicts(check_environment(subject, steps=8))
+    busy()
+    others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(CORES)]
+    try:
+        assert [verdicts(check_environment(subject, steps=8)) for _ in range(5)] == [quiet] * 5
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 @pytest.mark.parametrize("kind", SOURCES, ids=lambda kind: kind.__name__)

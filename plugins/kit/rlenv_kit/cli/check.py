@@ -35,7 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         help=f"{_NAME} of an environment, a task, a robot, source data, or an environment of Gymnasium or PettingZoo; "
-        "also a profile (.toml), file.py:factory, or a folder of recorded runs",
+        "also a profile (.toml), file.py:factory, a folder of recorded runs, or a program in any language that answers "
+        "JSON lines: 'exec:node cart.js', or tcp://HOST:PORT",
     )
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--keys", metavar="DIR", help="this machine's keys, for a robot on another machine")
