@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
@@ -11,7 +9,12 @@ import numpy as np
 import torch
 
 from hal import BatchState, EpisodeError, Field, SpecError
-from rlenv_gpu.tensor_array import TensorArray, holding_constants
+from rlenv_gpu.packed import PackedTables
+from rlenv_gpu.recording import Recorded, close_enough, record_graph, without_collector
+from rlenv_gpu.start_queue import StartQueue
+from rlenv_gpu.start_workers import default_workers
+from rlenv_gpu.starts import EpisodeMaker, goal_rows
+from rlenv_gpu.tensor_array import TensorArray, arrays_of
 from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
@@ -21,16 +24,7 @@ from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
-__all__ = [
-    "REFUSALS",
-    "EndedEpisodes",
-    "Recorded",
-    "Recorder",
-    "TensorEnvironment",
-    "for_tensors",
-    "record_graph",
-    "tensors_in",
-]
+__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
 """The codes of `hal.Violation` to which ``extra_info["refused"]`` is an index; index 0 means not refused."""
@@ -40,8 +34,6 @@ DeviceArray: TypeAlias = Any
 
 Table = dict[str, Any]
 P = ParamSpec("P")
-
-_log = logging.getLogger(__name__)
 
 
 def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
@@ -89,9 +81,9 @@ class TensorEnvironment(BatchEnvironment):
       are read, which waits for the GPU.
     - ``extra_info["refused"]`` replaces ``error``: int8 (N,), an index into `REFUSALS`.
 
-    In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the previous
-    step. For this it reads one mask, which the GPU has computed by then. On a GPU the third step records its work
-    (`Recorded`), so the task's functions must do the same operations in every step.
+    The next episodes of all environments are on the device (`StartQueue`), and processes beside this one draw those
+    that follow. On a GPU the third step records the task's functions, and the fourth one the whole step with the
+    physics, as one CUDA graph (`Recorded`), so the task's functions must do the same operations in every step.
 
     Args:
         batch: the robots.
@@ -99,6 +91,8 @@ class TensorEnvironment(BatchEnvironment):
         seed: seed of all randomness; None draws one.
         mode: as for `RobotWorld`.
         streams: as for `VectorEnvironment`.
+        workers: number of processes that draw episodes; 0 draws them in the process that steps. None chooses by the
+            number of processors where the device is a GPU, and else 0.
 
     Raises:
         SpecMismatch: the task is for another robot.
@@ -117,6 +111,7 @@ class TensorEnvironment(BatchEnvironment):
         seed: int | None = None,
         mode: Mode = "training",
         streams: np.ndarray | None = None,
+        workers: int | None = None,
     ) -> None:
         for field in task.action:
             if field.is_text or field.counted_by:
@@ -126,21 +121,51 @@ class TensorEnvironment(BatchEnvironment):
             raise SpecError(f"task {task.name!r} takes values beside the action; step it on the CPU")
         self.batch = batch
         self.device: torch.device = batch.device
-        self._goal = {field.name: self._zeros(field) for field in task.goal}
-        self._next_goal = {field.name: self._zeros(field) for field in task.goal}
+        on_gpu, layout = self.device.type == "cuda", goal_rows(task.goal)
+        self._goal_words = torch.zeros((batch.num, layout.width), dtype=torch.int64, device=self.device)
+        self._goals = layout
+        self._goal = arrays_of(layout.views(self._goal_words))
+        maker = EpisodeMaker(self._rules, self._streams, batch.writer)
+        count = (default_workers() if on_gpu else 0) if workers is None else workers
+        self._queue = StartQueue(maker, batch.num, self.device, batch.physics.mirror, count)
         self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
         self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
-        self._ended: _MaskOnHost | None = None
         self._began = False
         self._given = {field.name: self._zeros(field) for field in task.action} | {"": self._frame_no.copy()}
-        record = record_graph if self.device.type == "cuda" else None
-        self._act, self._judge = (Recorded(part, self._memory, record) for part in (self._command, self._end_step))
+        self._tables = PackedTables()
+        part = record_graph if on_gpu else None
+        self._act = Recorded(self._command, self._memory, part, "the part of a step before the physics")
+        self._judge = Recorded(self._judge_acted, self._memory, part, "the part of a step after the physics")
+        self._whole = Recorded(
+            self._step_in_parts, self._results, self._record if on_gpu else None, "a step as a whole",
+            recorded=self._step_at_once, warm=3, same=close_enough,
+        )  # fmt: skip
 
     def _memory(self) -> list[torch.Tensor]:
         """Return the tensors that a step changes."""
         recent = [] if self._recent is None else self._recent.memory()
         arrays = [*self._goal.values(), self._frame_no, *recent]
-        return [*self.batch.memory(), *(array.tensor for array in arrays)]
+        tables = [] if self._tables.buffer is None else [self._tables.buffer]
+        return [*self.batch.memory(), *self._queue.memory(), *(array.tensor for array in arrays), *tables]
+
+    def _results(self) -> list[torch.Tensor]:
+        """Return the tensors that a step changes, with their numbers in place of packed words."""
+        plain = [tensor for tensor in self._memory() if tensor is not self._tables.buffer]
+        return [*plain, *(tensor for tensor in self._tables.tables() if tensor.dtype != torch.int64)]
+
+    @property
+    def recording(self) -> str:
+        """How steps are enqueued: ``whole``, ``parts`` or ``none``, with the reason after a colon if there is one."""
+        if self._whole.is_recorded:
+            return "whole"
+        kind = "parts" if self._act.is_recorded and self._judge.is_recorded else "none"
+        reasons = [part.refusal for part in (self._whole, self._act, self._judge) if part.refusal]
+        return ": ".join([kind, *reasons[:1]])
+
+    @property
+    def waits(self) -> int:
+        """How often a step waited for episodes, or for a device that was several steps behind."""
+        return self._queue.waits
 
     def _zeros(self, field: Field) -> DeviceArray:
         values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
@@ -165,48 +190,37 @@ class TensorEnvironment(BatchEnvironment):
             ValueError: an option is unknown.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
-        everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
-        self._restart(options)
-        if again:  # their next episodes are there already
-            self._prepare_again()
-        else:
-            self._prepare(everyone)
+        if not self._began or options.get("seed") is not None:
+            self._restart(options)
+            self._rules.draw(self._seed, int(self._streams[0]), 0, NOTHING)  # checks the goal that the task draws
+            self._queue.restart(self._seed)
+        self._queue.settle()
+        self._queue.refill()
         self._begin(None)
+        self._queue.report()
         self._rules.check_first(
             self.batch.sensors, self._goal, {field.name: self._given[field.name] for field in self.action}
         )
-        self._prepare(everyone)
-        self._ended, self._began = None, True
+        self._began = True
         observation = self.task.observe(self.batch.sensors, self._goal)
         return self._table(
             self._frame_no.tensor.clone(), _cloned(observation), self._with_agents(_cloned(self._extra_info()))
         )
 
-    def _prepare(self, rows: np.ndarray) -> None:
-        """Draw the next episodes of these environments, and send them to the device."""
-        seeds, starts, goals = self._draw(rows)
-        self.batch.prepare(rows, seeds, starts)
-        numbers = torch.from_numpy(rows).to(self.device)
-        for name, values in goals.items():
-            following = self._next_goal[name].tensor
-            following[numbers] = torch.from_numpy(values).to(following)
-
     def _begin(self, mask: DeviceArray | None) -> None:
-        """Begin the prepared episodes of these environments, or of all."""
-        self.batch.begin(mask)
-        for name, value in [*self._goal.items(), ("", self._frame_no)]:
-            following = self._next_goal[name] if name else np.zeros_like(value)
-            value.tensor.copy_((following if mask is None else _rows(mask, following, value)).tensor)
+        """Begin the next episodes of these environments, or of all."""
+        chosen = None if mask is None else mask.tensor
+        rows = self._queue.take(chosen)
+        self.batch.begin(rows, mask)
+        goals = rows[:, self.batch.writer.layout.width :]
+        if chosen is None:
+            self._goal_words.copy_(goals)
+            self._frame_no.tensor.zero_()
+        else:
+            torch.where(chosen[:, None], goals, self._goal_words, out=self._goal_words)
+            self._frame_no.tensor.masked_fill_(chosen, 0)
         if self._recent is not None:
             self._recent.begin(mask)
-
-    def _prepare_again(self) -> None:
-        """Draw new episodes for those that began one in the step before; this reads what the GPU has finished."""
-        if self._ended is None:
-            return
-        rows = np.flatnonzero(self._ended.read())
-        if len(rows):
-            self._prepare(rows)
 
     # -- step ------------------------------------------------------------------------------------------------------
 
@@ -229,18 +243,45 @@ class TensorEnvironment(BatchEnvironment):
         if not self._began:
             raise EpisodeError("step before reset: call reset first")
         values, frame_no = self._check_whole(action)
-        for name, value in {**values, "": frame_no}.items():
-            self._given[name].tensor.copy_(value.tensor)
-        self._act()
-        self.batch.advance()
-        self._prepare_again()
-        stepped = _cloned(self._judge())
-        self._ended = _MaskOnHost(stepped["done"])
+        self._give({**values, "": frame_no})
+        self._queue.refill()
+        self._whole()
+        stepped = self._tables.take()
         extra = self._with_agents(stepped["extra"])
         extra["final"] = EndedEpisodes(self, stepped["done"], stepped["final"])
         table = self._table(stepped["frame_no"], stepped["observation"], extra)
         table["terminated"], table["truncated"] = stepped["terminated"], stepped["truncated"]
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": stepped["reward"]}
+
+    def _give(self, values: dict[str, DeviceArray]) -> None:
+        """Copy the action to the place where a recording reads it."""
+        names: dict[torch.dtype, list[str]] = {}
+        for name, value in values.items():
+            names.setdefault(value.tensor.dtype, []).append(name)
+        for alike in names.values():
+            torch._foreach_copy_([self._given[name].tensor for name in alike], [values[name].tensor for name in alike])
+
+    def _step_in_parts(self) -> None:
+        """Step in three parts, two of which are recorded, as the physics is too."""
+        self._act()
+        self.batch.advance()
+        self._judge()
+        self._queue.report()
+
+    def _step_at_once(self) -> None:
+        """Step as one recording does."""
+        commanded = self._command()
+        self.batch.advance()
+        self._end_step(commanded)
+        self._queue.report()
+
+    def _record(self, function: Callable[[], Any]) -> tuple[Callable[[], object], None]:
+        """Record a whole step (a `Recorder`)."""
+        for part in (self._act, self._judge):
+            if not part.is_recorded:
+                raise RuntimeError(part.refusal)
+        with without_collector():
+            return self.batch.physics.record(function), None
 
     def _command(self) -> _Commanded:
         """Give the robots the commands of the given action."""
@@ -251,35 +292,40 @@ class TensorEnvironment(BatchEnvironment):
         last = BatchState(before, applied, np.zeros(self.num_envs, np.int64))
         commands = self._limiter.apply(self.task.command(values, before), last)
         held = {name: _rows(moved, value, applied[name]) for name, value in commands.items()}
-        return _Commanded(refused, moved, values, held, self.batch.command(held))
+        self.batch.command(held)
+        return _Commanded(refused, moved, values, held)
 
-    def _end_step(self) -> dict[str, Any]:
-        """Judge the step, begin the next episodes of those that ended, and return what the tables hold."""
-        refused, moved, values, commands, before = self._act.result
-        after, goal = self.batch.read(moved, before), self._goal
-        frame_no = self._frame_no + moved
-        judgement = self._rules.judge(self.batch.sensors, values, after, goal, frame_no, self.batch.broken, moved)
+    def _judge_acted(self) -> None:
+        self._end_step(self._act.result)
+
+    def _end_step(self, commanded: _Commanded) -> None:
+        """Judge the step, begin the next episodes of those that ended, and write the tables."""
+        refused, moved, values, commands = commanded
+        (before, _), after, goal = self.batch.readings(self.batch.newest()), self.batch.sensors, self._goal
+        self.batch.read(moved)
+        self._frame_no.tensor.add_(moved.tensor)
+        judgement = self._rules.judge(before, values, after, goal, self._frame_no, self.batch.broken, moved)
         means = {}
         if self._recent is not None:
             self._recent.add(self.task.metrics(after, goal), moved)
             means = self._recent.means()
+        self.batch.keep(commands, moved)
         done = judgement.terminated | judgement.truncated
-        final = _Final(
-            after, {name: value.copy() for name, value in goal.items()}, frame_no, self.batch.broken.copy(), means
-        )
-        self.batch.keep(after, commands, moved)
-        self._frame_no.tensor.copy_(frame_no.tensor)
+        final = {
+            "readings": self.batch.newest(), "goal": self._goal_words.clone(), "frame_no": self._frame_no.copy(),
+            "broken": self.batch.broken.copy(), "means": means,
+        }  # fmt: skip
         self._begin(done)
-        return {
+        self._tables.put({
             "done": done,
-            "final": final._asdict(),
+            "final": final,
             "extra": {**self._extra_info(), "refused": refused},
             "terminated": judgement.terminated.astype(np.int32),
             "truncated": judgement.truncated.astype(np.int32),
             "reward": map_reward(judgement.reward, _float64),
             "frame_no": self._frame_no,
             "observation": self.task.observe(self.batch.sensors, goal),
-        }
+        })  # fmt: skip
 
     def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
         """Return the fields of the action as arrays of their types, and the frame numbers."""
@@ -341,105 +387,10 @@ class TensorEnvironment(BatchEnvironment):
         }
 
     def close(self) -> None:
-        """Free the simulations. Safe to call more than once."""
+        """Free the simulations, and end the processes. Safe to call more than once."""
         self._began = False
+        self._queue.close()
         super().close()
-
-
-class Recorded:
-    """Call a function on the device's memory. On a GPU, record its work as a CUDA graph and replay it.
-
-    The host takes longer to enqueue a step of a hundred small operations than the GPU takes to run it. The function
-    must do the same operations on the same memory in every call, and keep its results in its own memory, so that a
-    replay overwrites the previous results. The first replay is compared bit by bit with a call. A function that can't
-    be recorded, or differs, is called without a recording, and the log gives the reason.
-
-    Args:
-        function: a function without arguments.
-        memory: returns the tensors that the function changes, other than its results.
-        record: makes a recording, as `record_graph` does; None calls the function every time.
-
-    Attributes:
-        result: result of the latest call.
-    """
-
-    _WARM = 2  # calls before the recording, which fill caches of constants and the libraries' own memory
-
-    def __init__(
-        self, function: Callable[[], Any], memory: Callable[[], list[torch.Tensor]], record: Recorder | None
-    ) -> None:
-        self._function, self._memory, self._record, self._calls = function, memory, record, 0
-        self._repeat: Callable[[], object] | None = None
-        self._constants: list[torch.Tensor] = []
-        self.result: Any = None
-
-    def __call__(self) -> Any:
-        """Return the function's result."""
-        self._calls += 1
-        if self._repeat is not None:
-            self._repeat()
-        elif self._record is None or self._calls <= self._WARM:
-            self.result = self._function()
-        else:
-            self._make_recording(self._record)
-        return self.result
-
-    def _make_recording(self, record: Recorder) -> None:
-        before = [tensor.clone() for tensor in self._memory()]
-        try:
-            with holding_constants(self._constants):
-                repeat, repeated = record(self._function)
-        except RuntimeError as error:
-            self._call_from_now_on(str(error))
-            self.result = self._function()
-            return
-        repeat()
-        after = [tensor.clone() for tensor in [*tensors_in(repeated), *self._memory()]]
-        self._put_back(before)
-        self.result = self._function()
-        if all(map(_same, after, [*tensors_in(self.result), *self._memory()])):
-            self._repeat, self.result = repeat, repeated
-        else:
-            self._call_from_now_on("its recording does something else, as a function of the task is not pure")
-
-    def _call_from_now_on(self, reason: str) -> None:
-        self._record = None
-        _log.warning("a step is not recorded, and slower: %s", reason)
-
-    def _put_back(self, values: list[torch.Tensor]) -> None:
-        for tensor, value in zip(self._memory(), values, strict=True):
-            tensor.copy_(value)
-
-
-Recorder: TypeAlias = Callable[[Callable[[], Any]], tuple[Callable[[], object], Any]]
-"""Function that records another function's work without running it, and returns a function that replays it, and the
-results."""
-
-
-def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
-    """Record a function's work on the GPU as a CUDA graph (a `Recorder`).
-
-    Raises:
-        RuntimeError: the function waits for the GPU, or copies numbers from the host.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = function()
-    return graph.replay, result
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of all arrays in nested dictionaries and tuples, in order."""
-    if isinstance(value, TensorArray):
-        yield value.tensor
-    elif isinstance(value, Mapping):
-        yield from itertools.chain.from_iterable(map(tensors_in, value.values()))
-    elif isinstance(value, tuple):
-        yield from itertools.chain.from_iterable(map(tensors_in, value))
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class _Commanded(NamedTuple):
@@ -449,17 +400,6 @@ class _Commanded(NamedTuple):
     moved: DeviceArray
     action: dict[str, DeviceArray]
     commands: dict[str, DeviceArray]
-    state: dict[str, DeviceArray]
-
-
-class _Final(NamedTuple):
-    """All environments at the end of a step, before the next episodes begin."""
-
-    sensors: dict[str, DeviceArray]
-    goal: dict[str, DeviceArray]
-    frame_no: DeviceArray
-    broken: DeviceArray
-    means: dict[str, DeviceArray]
 
 
 class EndedEpisodes(Mapping[str, Any]):
@@ -472,16 +412,15 @@ class EndedEpisodes(Mapping[str, Any]):
     Args:
         envs: the environments, at the end of the step and before the next episodes begin.
         mask: bool, (N,).
-        last: the fields of `_Final` for all environments.
+        last: all environments' readings and goals, packed, and ``frame_no``, ``broken`` and ``means``.
     """
 
     def __init__(self, envs: TensorEnvironment, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
         self.mask = mask
-        self._rules, self._task, self._device = envs._rules, envs.task, envs.device
-        arrays = _wrapped(last)
-        self._sensors, self._goal = arrays["sensors"], arrays["goal"]
-        self._frame_no, self._broken = arrays["frame_no"], arrays["broken"]
-        self._means = None if envs._recent is None else arrays["means"]
+        self._task, self._last = envs.task, last
+        self._sensors, _ = envs.batch.readings(last["readings"])
+        self._goal = arrays_of(envs._goals.views(last["goal"]))
+        self._means = None if envs._recent is None else arrays_of(last["means"])
         self._index: torch.Tensor | None = None
 
     @property
@@ -497,9 +436,9 @@ class EndedEpisodes(Mapping[str, Any]):
         if key == "index":
             return rows
         if key == "frame_no":
-            return self._frame_no.tensor[rows]
+            return self._last["frame_no"][rows]
         if key == "broken":
-            return self._broken.tensor[rows]
+            return self._last["broken"][rows]
         chosen = TensorArray(rows)
         sensors, goal = ({n: v[chosen] for n, v in part.items()} for part in (self._sensors, self._goal))
         if key == "observation":
@@ -512,7 +451,7 @@ class EndedEpisodes(Mapping[str, Any]):
         else:
             assert isinstance(self._task, AveragedTask)
             success = self._task.average_success(means, sensors, goal)
-        return (success & ~self._broken[chosen]).tensor
+        return (success & ~TensorArray(self._last["broken"])[chosen]).tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(_FINAL)
@@ -522,24 +461,6 @@ class EndedEpisodes(Mapping[str, Any]):
 
 
 _FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
-
-
-class _MaskOnHost:
-    """A mask on its way to the host, behind the device's work so far; later work does not delay it."""
-
-    def __init__(self, mask: torch.Tensor) -> None:
-        self._event = torch.cuda.Event() if mask.is_cuda else None
-        self._mask = torch.empty(mask.shape, dtype=torch.bool, pin_memory=mask.is_cuda)
-        self._mask.copy_(mask, non_blocking=True)
-        if self._event is not None:
-            self._event.record()
-
-    def read(self) -> np.ndarray:
-        """Return the mask, bool (N,), when it has arrived."""
-        if self._event is not None:
-            self._event.synchronize()
-        mask: np.ndarray = self._mask.numpy()
-        return mask
 
 
 class _RecentMetrics:

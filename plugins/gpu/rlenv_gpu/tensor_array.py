@@ -12,14 +12,14 @@ import contextlib
 import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of"]
+__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of", "torch_type"]
 
 _TO_TORCH = {
     np.dtype(name): getattr(torch, name)
@@ -91,7 +91,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: DTypeLike, copy: bool = True, **options: object) -> TensorArray:
         """Return the array with another dtype: a new array unless ``copy`` is False and the dtype is the same."""
-        return TensorArray(self.tensor.to(_torch_type(dtype), copy=copy))
+        return TensorArray(self.tensor.to(torch_type(dtype), copy=copy))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> TensorArray:
         """Return the array with another shape."""
@@ -180,8 +180,8 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
         return _FUNCTIONS[function](*args, **kwargs)
 
 
-def arrays_of(tensors: dict[str, torch.Tensor]) -> dict[str, TensorArray]:
-    """Return tensors as arrays, by name."""
+def arrays_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return tensors as arrays, by name: each a `TensorArray`, which NumPy's type stubs don't know."""
     return {name: TensorArray(tensor) for name, tensor in tensors.items()}
 
 
@@ -193,7 +193,8 @@ def tensors_of(arrays: dict[str, Any], device: torch.device) -> dict[str, torch.
 # -- Operands and types --------------------------------------------------------------------------------------------
 
 
-def _torch_type(dtype: DTypeLike) -> torch.dtype:
+def torch_type(dtype: DTypeLike) -> torch.dtype:
+    """Return PyTorch's type for one of NumPy's."""
     return _TO_TORCH[np.dtype(dtype)]
 
 
@@ -386,7 +387,7 @@ def _constant_like(number: int) -> Callable[..., TensorArray]:
         values: TensorArray, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
     ) -> TensorArray:
         size = values.shape if shape is None else (shape,) if isinstance(shape, int) else shape
-        kind = values.tensor.dtype if dtype is None else _torch_type(dtype)
+        kind = values.tensor.dtype if dtype is None else torch_type(dtype)
         return TensorArray(torch.full(size, number, dtype=kind, device=values.tensor.device))
 
     return constant

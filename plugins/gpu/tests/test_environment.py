@@ -20,7 +20,9 @@ from rlenv_robot.vector.env import VectorEnvironment
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
 
-from rlenv_gpu.environment import REFUSALS, Recorded, Recorder, for_tensors, tensors_in  # noqa: E402
+from rlenv_gpu.environment import REFUSALS, for_tensors  # noqa: E402
+from rlenv_gpu.packed import tensors_in  # noqa: E402
+from rlenv_gpu.recording import Recorded, Recorder  # noqa: E402
 from rlenv_gpu.tensor_array import TensorArray  # noqa: E402
 
 needs_warp = pytest.mark.skipif(
@@ -115,6 +117,8 @@ def in_fixed_memory(memory: Callable[[], list[Any]]) -> Recorder:
 
 def fixed(value: Any) -> Any:
     """Return results whose tensors have memory of their own."""
+    if value is None:
+        return None
     if isinstance(value, TensorArray):
         return value.copy()
     if isinstance(value, Mapping):
@@ -137,7 +141,7 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str,
     theirs = VectorEnvironment(WarpBatch(robot_model_of(task).make_sim_model(looks=False), num, "cpu"), task, seed=3)
     ours = rr.make_vector(task, num, seed=3, device="warp:cpu", arrays="torch")
     if recorded:
-        for part in (ours._act, ours._judge):
+        for part in (ours._act, ours._judge, ours._whole):
             part._record = in_fixed_memory(ours._memory)
     table, tensors = theirs.reset(), ours.reset()
     flat = flat_for(task)
@@ -170,7 +174,7 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str,
         if "final" in extra:
             assert_same(more["final"], extra["final"])
             assert list(more["final"]["index"]) == np.flatnonzero(host(more["final"].mask)).tolist()
-    assert (ours._act._repeat is not None) == (ours._judge._repeat is not None) == recorded
+    assert ours.recording == ("whole" if recorded else "none")
     for options in ({}, {}, {"seed": 5}, {}):
         assert_same(ours.reset(options)["observation"], theirs.reset(options)["observation"])
     ours.close()
