@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
 
 from hal import BatchState, EpisodeError, Field, SpecError
-from rlenv_gpu.packed import PackedTables
+from rlenv_gpu.ended_episodes import EndedEpisodes
+from rlenv_gpu.fused import Fused, inductor
+from rlenv_gpu.packed import PackedTables, copy_all, tensors_in
+from rlenv_gpu.recent_metrics import RecentMetrics
 from rlenv_gpu.recording import Recorded, close_enough, record_graph, without_collector
 from rlenv_gpu.start_queue import StartQueue
 from rlenv_gpu.start_workers import default_workers
 from rlenv_gpu.starts import EpisodeMaker, goal_rows
-from rlenv_gpu.tensor_array import TensorArray, arrays_of
+from rlenv_gpu.tensor_array import TensorArray, arrays_of, for_tensors
 from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
@@ -24,7 +27,7 @@ from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
-__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
+__all__ = ["REFUSALS", "TensorEnvironment", "for_tensors"]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
 """The codes of `hal.Violation` to which ``extra_info["refused"]`` is an index; index 0 means not refused."""
@@ -34,33 +37,6 @@ DeviceArray: TypeAlias = Any
 
 Table = dict[str, Any]
 P = ParamSpec("P")
-
-
-def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Convert a function of arrays to a function of tensors, which runs on their device and returns tensors.
-
-    Args:
-        function: a function such as `FlattenObservation.observe` that takes and returns NumPy arrays, alone or in
-            dictionaries. It may use the operations of `rlenv_gpu.tensor_array.TensorArray`.
-    """
-
-    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
-        given = [_wrapped(arg) for arg in args]
-        return _unwrapped(function(*given, **{name: _wrapped(value) for name, value in kwargs.items()}))
-
-    return called
-
-
-def _wrapped(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _wrapped(each) for name, each in value.items()}
-    return TensorArray(value) if isinstance(value, torch.Tensor) else value
-
-
-def _unwrapped(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _unwrapped(each) for name, each in value.items()}
-    return value.tensor if isinstance(value, TensorArray) else value
 
 
 def _cloned(value: Any) -> Any:
@@ -122,20 +98,24 @@ class TensorEnvironment(BatchEnvironment):
         self.batch = batch
         self.device: torch.device = batch.device
         on_gpu, layout = self.device.type == "cuda", goal_rows(task.goal)
-        self._goal_words = torch.zeros((batch.num, layout.width), dtype=torch.int64, device=self.device)
-        self._goals = layout
-        self._goal = arrays_of(layout.views(self._goal_words))
+        self._goal, self._goals = {field.name: self._zeros(field) for field in task.goal}, layout
         maker = EpisodeMaker(self._rules, self._streams, batch.writer)
         count = (default_workers() if on_gpu else 0) if workers is None else workers
         self._queue = StartQueue(maker, batch.num, self.device, batch.physics.mirror, count)
         self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
-        self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
+        self._recent = RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
         self._began = False
+        self._everyone: DeviceArray = TensorArray(torch.ones(batch.num, dtype=torch.bool, device=self.device))
         self._given = {field.name: self._zeros(field) for field in task.action} | {"": self._frame_no.copy()}
         self._tables = PackedTables()
         part = record_graph if on_gpu else None
-        self._act = Recorded(self._command, self._memory, part, "the part of a step before the physics")
-        self._judge = Recorded(self._judge_acted, self._memory, part, "the part of a step after the physics")
+        compiler = inductor() if on_gpu else None
+        self._command = Fused(self._act_then, compiler, "the part of a step before the physics")
+        self._end_step = Fused(self._judge_then, compiler, "the part of a step after the physics")
+        self._act = Recorded(self._act_now, self._memory, part, "the part of a step before the physics")
+        self._judge = Recorded(
+            lambda: self._judge_now(self._act.result), self._memory, part, "the part of a step after the physics"
+        )
         self._whole = Recorded(
             self._step_in_parts, self._results, self._record if on_gpu else None, "a step as a whole",
             recorded=self._step_at_once, warm=3, same=close_enough,
@@ -143,15 +123,35 @@ class TensorEnvironment(BatchEnvironment):
 
     def _memory(self) -> list[torch.Tensor]:
         """Return the tensors that a step changes."""
-        recent = [] if self._recent is None else self._recent.memory()
-        arrays = [*self._goal.values(), self._frame_no, *recent]
         tables = [] if self._tables.buffer is None else [self._tables.buffer]
-        return [*self.batch.memory(), *self._queue.memory(), *(array.tensor for array in arrays), *tables]
+        return [*tensors_in(self._present()), *tables]
+
+    def _present(self) -> dict[str, Any]:
+        """Return the tensors that a step changes, by name."""
+        return {
+            "batch": self.batch.present,
+            "recent": {} if self._recent is None else self._recent.present,
+            "goal": self._goal,
+            "frame_no": self._frame_no,
+            "counters": self._queue.counters,
+        }
+
+    def _store(self, following: Mapping[str, Any]) -> None:
+        """Store what follows `_present`."""
+        present = self._present()
+        self.batch.commit(following["batch"])
+        rest = [name for name in present if name != "batch"]
+        targets, values = ([each for name in rest for each in tensors_in(part[name])] for part in (present, following))
+        copy_all(zip(targets, values, strict=True))
 
     def _results(self) -> list[torch.Tensor]:
-        """Return the tensors that a step changes, with their numbers in place of packed words."""
-        plain = [tensor for tensor in self._memory() if tensor is not self._tables.buffer]
-        return [*plain, *(tensor for tensor in self._tables.tables() if tensor.dtype != torch.int64)]
+        """Return the tensors that a step changes, with the tables one by one."""
+        return [*tensors_in(self._present()), *self._tables.tables()]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the task's functions run compiled to few kernels (`rlenv_gpu.fused.Fused`)."""
+        return self._command.is_compiled and self._end_step.is_compiled
 
     @property
     def recording(self) -> str:
@@ -163,9 +163,9 @@ class TensorEnvironment(BatchEnvironment):
         return ": ".join([kind, *reasons[:1]])
 
     @property
-    def waits(self) -> int:
-        """How often a step waited for episodes, or for a device that was several steps behind."""
-        return self._queue.waits
+    def waits(self) -> tuple[int, int]:
+        """How often a step waited for episodes, and for a device that was several steps behind."""
+        return self._queue.waits, self._queue.pauses
 
     def _zeros(self, field: Field) -> DeviceArray:
         values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
@@ -196,31 +196,37 @@ class TensorEnvironment(BatchEnvironment):
             self._queue.restart(self._seed)
         self._queue.settle()
         self._queue.refill()
-        self._begin(None)
+        if self._recent is not None and not self._began:
+            self._recent.open(self.task.metrics(self.batch.sensors, self._goal))
+        self._store(self._begun({"batch": {}, "recent": arrays_of(self._present()["recent"])}, self._everyone))
         self._queue.report()
         self._rules.check_first(
             self.batch.sensors, self._goal, {field.name: self._given[field.name] for field in self.action}
         )
         self._began = True
         observation = self.task.observe(self.batch.sensors, self._goal)
-        return self._table(
-            self._frame_no.tensor.clone(), _cloned(observation), self._with_agents(_cloned(self._extra_info()))
-        )
+        extra = {"applied": self.batch.applied, **self._state(self.batch.sensors, self._goal)}
+        extra, frame_no = self._with_agents(_cloned(extra)), self._frame_no.tensor
+        ends = torch.zeros_like(frame_no), torch.zeros_like(frame_no)
+        return self._table(frame_no.clone(), _cloned(observation), extra, ends)
 
-    def _begin(self, mask: DeviceArray | None) -> None:
-        """Begin the next episodes of these environments, or of all."""
-        chosen = None if mask is None else mask.tensor
-        rows = self._queue.take(chosen)
-        self.batch.begin(rows, mask)
-        goals = rows[:, self.batch.writer.layout.width :]
-        if chosen is None:
-            self._goal_words.copy_(goals)
-            self._frame_no.tensor.zero_()
-        else:
-            torch.where(chosen[:, None], goals, self._goal_words, out=self._goal_words)
-            self._frame_no.tensor.masked_fill_(chosen, 0)
-        if self._recent is not None:
-            self._recent.begin(mask)
+    def _begun(self, ended: Mapping[str, Any], mask: DeviceArray) -> dict[str, Any]:
+        """Return what follows `_present` where environments begin their next episodes.
+
+        Args:
+            ended: what a step made of the ``batch``, the ``recent`` metrics and the ``frame_no``.
+            mask: the environments, bool (N,).
+        """
+        rows = self._queue.next()
+        goals = arrays_of(self._goals.views(rows[:, self.batch.writer.layout.width :]))
+        frame_no = ended.get("frame_no", self._frame_no)
+        return {
+            "batch": self.batch.begun(ended["batch"], rows, mask.tensor),
+            "recent": RecentMetrics.begun(ended["recent"], mask),
+            "goal": {name: _rows(mask, goals[name], value) for name, value in self._goal.items()},
+            "frame_no": np.where(mask, np.zeros_like(frame_no), frame_no),
+            "counters": self._queue.taken(mask.tensor),
+        }
 
     # -- step ------------------------------------------------------------------------------------------------------
 
@@ -248,18 +254,14 @@ class TensorEnvironment(BatchEnvironment):
         self._whole()
         stepped = self._tables.take()
         extra = self._with_agents(stepped["extra"])
-        extra["final"] = EndedEpisodes(self, stepped["done"], stepped["final"])
-        table = self._table(stepped["frame_no"], stepped["observation"], extra)
-        table["terminated"], table["truncated"] = stepped["terminated"], stepped["truncated"]
+        extra["final"] = EndedEpisodes(self.task, stepped["done"], stepped["final"])
+        ends = stepped["terminated"], stepped["truncated"]
+        table = self._table(stepped["frame_no"], stepped["observation"], extra, ends)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": stepped["reward"]}
 
     def _give(self, values: dict[str, DeviceArray]) -> None:
         """Copy the action to the place where a recording reads it."""
-        names: dict[torch.dtype, list[str]] = {}
-        for name, value in values.items():
-            names.setdefault(value.tensor.dtype, []).append(name)
-        for alike in names.values():
-            torch._foreach_copy_([self._given[name].tensor for name in alike], [values[name].tensor for name in alike])
+        copy_all((self._given[name].tensor, value.tensor) for name, value in values.items())
 
     def _step_in_parts(self) -> None:
         """Step in three parts, two of which are recorded, as the physics is too."""
@@ -270,9 +272,9 @@ class TensorEnvironment(BatchEnvironment):
 
     def _step_at_once(self) -> None:
         """Step as one recording does."""
-        commanded = self._command()
+        commanded = self._act_now()
         self.batch.advance()
-        self._end_step(commanded)
+        self._judge_now(commanded)
         self._queue.report()
 
     def _record(self, function: Callable[[], Any]) -> tuple[Callable[[], object], None]:
@@ -283,8 +285,20 @@ class TensorEnvironment(BatchEnvironment):
         with without_collector():
             return self.batch.physics.record(function), None
 
-    def _command(self) -> _Commanded:
+    def _act_now(self) -> _Commanded:
         """Give the robots the commands of the given action."""
+        commanded, stored = self._command()
+        self.batch.command(stored)
+        return commanded
+
+    def _judge_now(self, commanded: _Commanded) -> None:
+        """Judge the step, begin the next episodes of those that ended, and write the tables."""
+        following, tables = self._end_step(commanded)
+        self._tables.put(tables)  # first, as they may be the present values
+        self._store(following)
+
+    def _act_then(self) -> tuple[_Commanded, dict[str, torch.Tensor]]:
+        """Return the commands of the given action, and what the batch stores before the physics."""
         values = {field.name: self._given[field.name] for field in self.action}
         refused = self._refusals(values, self._given[""])
         moved: DeviceArray = refused == 0
@@ -292,40 +306,36 @@ class TensorEnvironment(BatchEnvironment):
         last = BatchState(before, applied, np.zeros(self.num_envs, np.int64))
         commands = self._limiter.apply(self.task.command(values, before), last)
         held = {name: _rows(moved, value, applied[name]) for name, value in commands.items()}
-        self.batch.command(held)
-        return _Commanded(refused, moved, values, held)
+        return _Commanded(refused, moved, values, held), self.batch.commanded(held)
 
-    def _judge_acted(self) -> None:
-        self._end_step(self._act.result)
-
-    def _end_step(self, commanded: _Commanded) -> None:
-        """Judge the step, begin the next episodes of those that ended, and write the tables."""
+    def _judge_then(self, commanded: _Commanded) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what follows `_present` after the physics, and the tables."""
         refused, moved, values, commands = commanded
-        (before, _), after, goal = self.batch.readings(self.batch.newest()), self.batch.sensors, self._goal
-        self.batch.read(moved)
-        self._frame_no.tensor.add_(moved.tensor)
-        judgement = self._rules.judge(before, values, after, goal, self._frame_no, self.batch.broken, moved)
+        batch, before, goal = self.batch.after(commands, moved), self.batch.sensors, self._goal
+        after = self.batch.readings(batch, "sensor")
+        broken: DeviceArray = TensorArray(batch["broken"])
+        frame_no = self._frame_no + moved
+        judgement = self._rules.judge(before, values, after, goal, frame_no, broken, moved)
+        recent: dict[str, DeviceArray] = {}
         means = {}
         if self._recent is not None:
-            self._recent.add(self.task.metrics(after, goal), moved)
-            means = self._recent.means()
-        self.batch.keep(commands, moved)
+            recent = self._recent.added(self.task.metrics(after, goal), moved)
+            means = self._recent.means(recent)
         done = judgement.terminated | judgement.truncated
-        final = {
-            "readings": self.batch.newest(), "goal": self._goal_words.clone(), "frame_no": self._frame_no.copy(),
-            "broken": self.batch.broken.copy(), "means": means,
-        }  # fmt: skip
-        self._begin(done)
-        self._tables.put({
+        following = self._begun({"batch": batch, "recent": recent, "frame_no": frame_no}, done)
+        sensors, goals = self.batch.readings(following["batch"], "sensor"), following["goal"]
+        extra: dict[str, Any] = {"applied": self.batch.readings(following["batch"], "applied"), "refused": refused}
+        tables = {
             "done": done,
-            "final": final,
-            "extra": {**self._extra_info(), "refused": refused},
+            "final": {"sensors": after, "goal": goal, "frame_no": frame_no, "broken": broken, "means": means},
+            "extra": {**extra, **self._state(sensors, goals)},
             "terminated": judgement.terminated.astype(np.int32),
             "truncated": judgement.truncated.astype(np.int32),
             "reward": map_reward(judgement.reward, _float64),
-            "frame_no": self._frame_no,
-            "observation": self.task.observe(self.batch.sensors, goal),
-        })  # fmt: skip
+            "frame_no": following["frame_no"],
+            "observation": self.task.observe(sensors, goals),
+        }
+        return following, tables
 
     def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
         """Return the fields of the action as arrays of their types, and the frame numbers."""
@@ -366,24 +376,24 @@ class TensorEnvironment(BatchEnvironment):
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _extra_info(self) -> dict[str, Any]:
-        extra: dict[str, Any] = {"applied": self.batch.applied}
-        if self.mode == "training" and len(self.task.state):
-            extra["state"] = self.task.privileged(self.batch.sensors, self._goal)
-        return extra
+    def _state(self, sensors: Any, goal: Any) -> dict[str, Any]:
+        shown = self.mode == "training" and len(self.task.state)
+        return {"state": self.task.privileged(sensors, goal)} if shown else {}
 
     def _with_agents(self, extra: dict[str, Any]) -> dict[str, Any]:
         return {**extra, "agents": self._rules.agent_mapping()} if self.agents else extra
 
-    def _table(self, frame_no: torch.Tensor, observation: dict[str, torch.Tensor], extra: dict[str, Any]) -> Table:
-        none = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
+    def _table(
+        self, frame_no: torch.Tensor, observation: dict[str, torch.Tensor], extra: dict[str, Any],
+        ends: tuple[torch.Tensor, torch.Tensor],
+    ) -> Table:  # fmt: skip
         return {
             "env_id": self.env_ids,
             "frame_no": frame_no,
             "observation": observation,
             "extra_info": extra,
-            "terminated": none,
-            "truncated": none.clone(),
+            "terminated": ends[0],
+            "truncated": ends[1],
         }
 
     def close(self) -> None:
@@ -400,101 +410,6 @@ class _Commanded(NamedTuple):
     moved: DeviceArray
     action: dict[str, DeviceArray]
     commands: dict[str, DeviceArray]
-
-
-class EndedEpisodes(Mapping[str, Any]):
-    """The episodes that ended in a step: the keys of ``extra_info["final"]``, computed when they are read.
-
-    ``mask`` is bool (N,) and costs nothing. Reading any other entry waits for the GPU, since the number K of rows is
-    not known before: ``index`` (K,), ``frame_no``, ``success``, ``broken`` (K,), ``observation`` and ``metrics`` by
-    name.
-
-    Args:
-        envs: the environments, at the end of the step and before the next episodes begin.
-        mask: bool, (N,).
-        last: all environments' readings and goals, packed, and ``frame_no``, ``broken`` and ``means``.
-    """
-
-    def __init__(self, envs: TensorEnvironment, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
-        self.mask = mask
-        self._task, self._last = envs.task, last
-        self._sensors, _ = envs.batch.readings(last["readings"])
-        self._goal = arrays_of(envs._goals.views(last["goal"]))
-        self._means = None if envs._recent is None else arrays_of(last["means"])
-        self._index: torch.Tensor | None = None
-
-    @property
-    def _rows(self) -> torch.Tensor:
-        if self._index is None:
-            self._index = torch.nonzero(self.mask)[:, 0]
-        return self._index
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in _FINAL:
-            raise KeyError(key)
-        rows = self._rows
-        if key == "index":
-            return rows
-        if key == "frame_no":
-            return self._last["frame_no"][rows]
-        if key == "broken":
-            return self._last["broken"][rows]
-        chosen = TensorArray(rows)
-        sensors, goal = ({n: v[chosen] for n, v in part.items()} for part in (self._sensors, self._goal))
-        if key == "observation":
-            return _unwrapped(self._task.observe(sensors, goal))
-        means = None if self._means is None else {name: value[chosen] for name, value in self._means.items()}
-        if key == "metrics":
-            return _unwrapped(self._task.metrics(sensors, goal) if means is None else means)
-        if means is None:
-            success: DeviceArray = self._task.success(sensors, goal)
-        else:
-            assert isinstance(self._task, AveragedTask)
-            success = self._task.average_success(means, sensors, goal)
-        return (success & ~TensorArray(self._last["broken"])[chosen]).tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FINAL)
-
-    def __len__(self) -> int:
-        return len(_FINAL)
-
-
-_FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
-
-
-class _RecentMetrics:
-    """The metrics of the last readings of all episodes, as `rlenv_robot.tasks.episode_rules.RecentMetrics`."""
-
-    def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
-        self._length = task.averaged_readings
-        self._slots = TensorArray(torch.arange(self._length, device=device))
-        self._counts = TensorArray(torch.zeros(num, dtype=torch.int64, device=device))
-        self._rings: dict[str, DeviceArray] = {}
-
-    def begin(self, mask: DeviceArray | None) -> None:
-        """Forget the readings of these episodes, which begin."""
-        kept = np.zeros_like(self._counts, bool) if mask is None else ~mask
-        self._counts *= kept
-        for ring in self._rings.values():
-            ring.tensor.copy_(_rows(kept, ring, np.zeros_like(ring)).tensor)
-
-    def add(self, metrics: Mapping[str, Any], moved: DeviceArray) -> None:
-        """Add a reading's metrics, each (N,), where there was a new reading."""
-        here: DeviceArray = ((self._counts % self._length)[:, None] == self._slots) & moved[:, None]
-        for name, value in metrics.items():
-            ring = self._rings.setdefault(name, np.zeros_like(here, np.float64))
-            ring.tensor.copy_(np.where(here, value[:, None], ring).tensor)
-        self._counts += moved
-
-    def memory(self) -> list[DeviceArray]:
-        """Return the arrays that readings change."""
-        return [self._counts, *self._rings.values()]
-
-    def means(self) -> dict[str, DeviceArray]:
-        """Return each metric's mean over the last readings, (N,)."""
-        counts = np.maximum(np.minimum(self._counts, self._length), 1)
-        return {name: ring.sum(axis=1) / counts for name, ring in self._rings.items()}
 
 
 def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:

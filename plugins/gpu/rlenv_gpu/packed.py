@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 
 from rlenv_gpu.tensor_array import TensorArray, torch_type
 
-__all__ = ["PackedRows", "PackedTables", "tensors_in"]
+__all__ = ["PackedRows", "PackedTables", "copy_all", "tensors_in"]
 
 _WORD = 8
 """Bytes of a word. A field begins at a word, so that each of its elements is aligned."""
@@ -45,24 +45,40 @@ class PackedRows:
             plain[:, words.start * _WORD : words.start * _WORD + flat.shape[1]] = flat
         return packed
 
-    def views(self, rows: torch.Tensor, since: int = 0) -> dict[str, torch.Tensor]:
+    def views(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the fields of packed rows as tensors (n, ...) that share their memory.
 
         Args:
-            rows: int64, (n, width - since), with adjacent words.
-            since: the word with which these rows begin; earlier fields are left out.
+            rows: int64, (n, width), with adjacent words.
         """
-        return {
-            name: _part(rows[:, words.start - since : words.stop - since], dtype, shape)
-            for name, (dtype, shape, words) in self._fields.items()
-            if words.start >= since
-        }
+        return {name: _part(rows[:, words], dtype, shape) for name, (dtype, shape, words) in self._fields.items()}
 
 
 def _part(words: torch.Tensor, dtype: np.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     kind, size = torch_type(dtype), int(np.prod(shape, dtype=int))
     values = words.view(kind)[:, :size] if size else words.new_zeros((len(words), 0), dtype=kind)
     return values.reshape(len(words), *shape)
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of an element -> the type as which it is copied without a change."""
+
+
+def copy_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy tensors: those with elements of the same size with one operation.
+
+    Args:
+        pairs: targets and values, of the same shape. A value of another type is converted.
+    """
+    alike: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for target, value in pairs:
+        if target.numel():
+            kind = _BITS[target.itemsize]
+            targets, values = alike.setdefault(kind, ([], []))
+            targets.append(target.view(kind))
+            values.append(value.to(target.dtype).view(kind))
+    for targets, values in alike.values():
+        torch._foreach_copy_(targets, values)
 
 
 class PackedTables:
@@ -75,7 +91,7 @@ class PackedTables:
     def __init__(self) -> None:
         self.buffer: torch.Tensor | None = None
         self._places: list[tuple[torch.dtype, tuple[int, ...], int]] = []
-        self._groups: list[tuple[list[int], list[torch.Tensor]]] = []
+        self._tables: list[torch.Tensor] = []
         self._build: Callable[[Iterator[torch.Tensor]], Any] = next
 
     def put(self, values: Any) -> None:
@@ -84,8 +100,7 @@ class PackedTables:
         if self.buffer is None:
             self._allocate(tensors)
             self._build = _builder(values)
-        for numbers, targets in self._groups:
-            torch._foreach_copy_(targets, [tensors[number] for number in numbers])
+        copy_all(zip(self._tables, tensors, strict=True))
 
     def _allocate(self, tensors: list[torch.Tensor]) -> None:
         size = 0
@@ -93,10 +108,7 @@ class PackedTables:
             self._places.append((tensor.dtype, tuple(tensor.shape), size // tensor.itemsize))
             size += -(-tensor.numel() * tensor.itemsize // _ALIGNED) * _ALIGNED
         self.buffer = torch.zeros(size, dtype=torch.uint8, device=tensors[0].device)
-        targets = self._views(self.buffer)
-        for kind in dict.fromkeys(tensor.dtype for tensor in tensors):
-            numbers = [number for number, tensor in enumerate(tensors) if tensor.dtype == kind and tensor.numel()]
-            self._groups.append((numbers, [targets[number] for number in numbers]))
+        self._tables = self._views(self.buffer)
 
     def _views(self, buffer: torch.Tensor) -> list[torch.Tensor]:
         """Return the tables of a buffer as contiguous tensors that share its memory."""
@@ -107,8 +119,8 @@ class PackedTables:
         ]
 
     def tables(self) -> list[torch.Tensor]:
-        """Return the tables in the buffer, which `put` overwrites."""
-        return [] if self.buffer is None else self._views(self.buffer)
+        """Return the tables in the buffer, which `put` overwrites; none before the first."""
+        return self._tables
 
     def take(self) -> Any:
         """Return the results as the caller's own tensors, in the dictionaries that `put` received."""

@@ -21,6 +21,8 @@ _ALONE = 64
 """The most episodes that the process which steps the device makes in a step by itself."""
 _WORTH = 16
 """The fewest episodes for which a process is asked, unless they are urgent."""
+_LEAST = 2
+"""Episodes of an environment with which a step can be enqueued on a GPU that has done all steps before."""
 _PATIENCE_S, _PAUSE_S = 0.001, 5e-5
 
 
@@ -58,7 +60,8 @@ class StartQueue:
         workers: number of processes that make episodes; 0 makes them in this one, within `refill`.
 
     Attributes:
-        waits: how often `refill` had to wait.
+        waits: how often `refill` waited for episodes.
+        pauses: how often `refill` waited because the device was several steps behind, which costs no time.
     """
 
     def __init__(self, maker: EpisodeMaker, num: int, device: torch.device, mirror: MirrorMaker, workers: int) -> None:
@@ -76,28 +79,31 @@ class StartQueue:
         self._asked = np.zeros(num, np.int64)
         self._seed = 0
         self._launched = 0
-        self.waits = 0
+        self.waits = self.pauses = 0
 
     # -- on the device ---------------------------------------------------------------------------------------------
 
-    def take(self, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return the next episode of each environment, packed (N, width), and count those of the mask as taken.
+    def next(self) -> torch.Tensor:
+        """Return the next episode of each environment, packed (N, width)."""
+        ring: torch.Tensor = self._ring
+        return ring.index_select(0, self._begun.remainder(self._depth) * self._num + self._envs)
+
+    def taken(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the counters after a step in which the environments of a mask began their next episodes.
 
         Args:
-            mask: the environments that begin it, bool (N,); None for all.
+            mask: bool, (N,).
         """
-        rows = self._ring.index_select(0, self._begun.remainder(self._depth).mul_(self._num).add_(self._envs))
-        self._begun.add_(1 if mask is None else mask)
-        return rows
+        return torch.cat([self._begun + mask, self._steps + 1])
 
     def report(self) -> None:
-        """Count a step, and send the counters to the host."""
-        self._steps.add_(1)
+        """Send the counters to the host."""
         self._mirror.send()
 
-    def memory(self) -> list[torch.Tensor]:
-        """Return the tensors that a step changes."""
-        return [self._counters]
+    @property
+    def counters(self) -> torch.Tensor:
+        """The numbers of episodes that the environments began, and of steps, int64 (N + 1,), which `taken` follows."""
+        return self._counters
 
     # -- on the host -----------------------------------------------------------------------------------------------
 
@@ -132,10 +138,15 @@ class StartQueue:
             unknown = self._launched - int(self._mirror.values[self._num]) + (self._device.type == "cuda")
             begun = self._mirror.values[: self._num].copy()
             self._make(begun, unknown, waited)
-            if int((self._made - begun).min()) >= unknown:
+            left = int((self._made - begun).min())
+            if left >= unknown:
                 return
-            self.waits += not waited
-            waited = True
+            if not waited:
+                waited = True
+                if left < _LEAST:
+                    self.waits += 1
+                else:
+                    self.pauses += 1
 
     def _make(self, begun: np.ndarray, least: int, patient: bool) -> None:
         """Send to the device what was made, so that environments have at least so many episodes if that is possible."""

@@ -40,7 +40,6 @@ class StartWriter:
         models: the fields of the model in which robots differ, ``load.`` and its name for a term of friction.
         layout: the fields of a row: ``model.`` and a name, the names of `STARTED`, ``sensor.`` and ``applied.`` and a
             name, in this order.
-        readings: the first word of the sensors and applied commands.
 
     Raises:
         SpecError: the randomisation does not fit the model.
@@ -54,11 +53,9 @@ class StartWriter:
         self.models = [name for name in names if _size(model, name)] if self.host.models else []
         single = np.dtype(np.float32)
         sizes = {"qpos": model.nq, "qvel": model.nv, "act": model.na, "ctrl": model.nu}
-        simulated = {f"model.{name}": (single, (_size(model, name),)) for name in self.models}
-        simulated |= {name: (single, (sizes[name],)) for name in STARTED}
-        self.readings = PackedRows(simulated).width
         self.layout = PackedRows(
-            simulated
+            {f"model.{name}": (single, (_size(model, name),)) for name in self.models}
+            | {name: (single, (sizes[name],)) for name in STARTED}
             | {f"sensor.{field.name}": (field.numpy_dtype, field.shape) for field in spec.sensors}
             | {f"applied.{field.name}": (field.numpy_dtype, field.shape) for field in spec.commands}
         )

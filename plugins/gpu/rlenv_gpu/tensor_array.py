@@ -13,13 +13,13 @@ import contextvars
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of", "torch_type"]
+__all__ = ["TensorArray", "arrays_of", "for_tensors", "holding_constants", "tensors_of", "torch_type"]
 
 _TO_TORCH = {
     np.dtype(name): getattr(torch, name)
@@ -30,6 +30,7 @@ _CACHED_BYTES = 2**20
 """Bytes of a constant up to which it is cached on the device: copying one takes longer than any operation with it."""
 
 Axis = int | tuple[int, ...] | None
+P = ParamSpec("P")
 
 
 class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -178,6 +179,33 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
         if function not in _FUNCTIONS:
             _missing(f"numpy.{function.__name__}")
         return _FUNCTIONS[function](*args, **kwargs)
+
+
+def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Convert a function of arrays to a function of tensors, which runs on their device and returns tensors.
+
+    Args:
+        function: a function such as `FlattenObservation.observe` that takes and returns NumPy arrays, alone or in
+            dictionaries. It may use the operations of `TensorArray`.
+    """
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
+        given = [_wrapped(arg) for arg in args]
+        return _unwrapped(function(*given, **{name: _wrapped(value) for name, value in kwargs.items()}))
+
+    return called
+
+
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _wrapped(each) for name, each in value.items()}
+    return TensorArray(value) if isinstance(value, torch.Tensor) else value
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _unwrapped(each) for name, each in value.items()}
+    return value.tensor if isinstance(value, TensorArray) else value
 
 
 def arrays_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from hal.errors import EpisodeError, SpecError
-from rlenv_gpu.packed import PackedRows
+from rlenv_gpu.packed import copy_all
 from rlenv_gpu.starts import STARTED, StartWriter
-from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.tensor_array import TensorArray, arrays_of, torch_type
 from rlenv_gpu.warp_batch import MAX_VALUE, STATE, WarpDevice, open_device
 from sim.batch import Simulations
 from sim.model import SimModel, numbers_of
@@ -73,22 +73,34 @@ class TensorBatch(Simulations):
                 "friction other than load_friction changes within a control period, which is not supported on MuJoCo "
                 "Warp here; step on the CPU"
             )
-        self._state = {name: self.physics.tensor(name) for name in STATE}
-        self._models = {name: self._own_field(name) for name in self.writer.models}
-        fields: Any = {name: TensorArray(tensor.reshape(num, -1)) for name, tensor in self._models.items()}
-        self._load = None if law is None else law.over(fields)
         self._overflow, self._harmless = self.physics.overflow_tensor()
+        self._memory = self._allocated()
+        models = {name: self._memory[f"model.{name}"] for name in self.writer.models}
+        fields: Any = {name: TensorArray(tensor.reshape(num, -1)) for name, tensor in models.items()}
+        self._load = None if law is None else law.over(fields)
         batch: Any = self
         self._read = SensorReader(batch, sim_model).read
         self._columns = {name: self._ctrl_columns(name) for name in sim_model.commands}
-        self._layout: PackedRows = self.writer.layout
-        self._first = self.writer.readings
-        self._live = torch.zeros((num, self._layout.width - self._first), dtype=torch.int64, device=self.device)
-        self._saved = torch.zeros((num, sum(map(_width, self._state.values()))), device=self.device)
         self._begun = False
         self._all = torch.ones(num, dtype=torch.bool, device=self.device)
-        self.sensors, self.applied = self.readings(self._live)
-        self.broken: Any = TensorArray(torch.zeros(num, dtype=torch.bool, device=self.device))
+        self.sensors = self.readings(self._memory, "sensor")
+        self.applied = self.readings(self._memory, "applied")
+        self.broken: Any = TensorArray(self._memory["broken"])
+
+    def _allocated(self) -> dict[str, torch.Tensor]:
+        """Return all tensors that a step changes, by name."""
+        state = {name: self.physics.tensor(name) for name in STATE}
+        memory = {name: self._own_field(name.removeprefix("model.")) for name in self._names("model")}
+        for group, fields in (("sensor", self._spec.sensors), ("applied", self._spec.commands)):
+            for field in fields:
+                kind = torch_type(field.numpy_dtype)
+                memory[f"{group}.{field.name}"] = torch.zeros((self._num, *field.shape), dtype=kind, device=self.device)
+        memory |= {f"saved.{name}": torch.zeros_like(tensor) for name, tensor in state.items()}
+        broken = torch.zeros(self._num, dtype=torch.bool, device=self.device)
+        return {**state, **memory, "overflow": self._overflow, "broken": broken}
+
+    def _names(self, group: str) -> list[str]:
+        return [f"{group}.{name}" for name in self.writer.models]
 
     def _own_field(self, name: str) -> torch.Tensor:
         """Return a field of the model in which simulations differ, (num, ...)."""
@@ -97,25 +109,19 @@ class TensorBatch(Simulations):
         field: torch.Tensor = self.physics.model_tensor(name)
         return field
 
-    def readings(self, words: torch.Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return sensors and applied commands from a copy of the present ones, without copying them.
+    @staticmethod
+    def readings(memory: Mapping[str, torch.Tensor], group: str) -> dict[str, Any]:
+        """Return the ``sensor`` or ``applied`` values of `present`, or of what follows it, as arrays by name."""
+        first = f"{group}."
+        return arrays_of({name.removeprefix(first): value for name, value in memory.items() if name.startswith(first)})
 
-        Args:
-            words: the copy, int64 (num, ...), as `newest` returns.
-        """
-        views = self._layout.views(words, self._first)
-        sensors, applied = (
-            {field.name: TensorArray(views[f"{group}.{field.name}"]) for field in fields}
-            for group, fields in (("sensor", self._spec.sensors), ("applied", self._spec.commands))
-        )
-        return sensors, applied
-
-    def newest(self) -> torch.Tensor:
-        """Return a copy of the sensors and the applied commands, packed; see `readings`."""
-        return self._live.clone()
+    @property
+    def present(self) -> dict[str, torch.Tensor]:
+        """The tensors that a step changes, by name: the state, ``sensor.``, ``applied.`` and more."""
+        return self._memory
 
     def _ctrl_columns(self, name: str) -> torch.Tensor:
-        numbers = numbers_of(self._sim_model.commands[name], self._state["ctrl"].shape[1])
+        numbers = numbers_of(self._sim_model.commands[name], self._memory["ctrl"].shape[1])
         return torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
 
     # -- for SensorReader ------------------------------------------------------------------------------------------
@@ -142,21 +148,24 @@ class TensorBatch(Simulations):
             starts: a row for each robot in the layout of `writer`, int64 (num, width); other words may follow.
             mask: the robots, bool (num,); None for all.
         """
-        chosen = self._all if mask is None else mask.tensor
-        rows = starts[:, : self._layout.width]
-        for name, start in self._layout.views(rows).items():
-            group, _, field = name.partition(".")
-            if group in STARTED:
-                _put(chosen, start, self._state[group])
-            elif group == "model":
-                _put(chosen, start, self._models[field].reshape(self._num, -1))
-        for name in STATE:
-            if name not in STARTED:
-                self._state[name].masked_fill_(_beside(chosen, self._state[name]), 0)
-        _put(chosen, rows[:, self._first :], self._live)
-        self._overflow.masked_fill_(chosen, 0)
-        self.broken.tensor.masked_fill_(chosen, False)
-        self._begun = True
+        self.commit(self.begun(self._memory, starts, self._all if mask is None else mask.tensor))
+
+    def begun(
+        self, memory: Mapping[str, torch.Tensor], starts: torch.Tensor, mask: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return what follows `present`, or what a step made of it, where robots begin an episode.
+
+        Args:
+            memory: all that a step changes; a missing name is the present value.
+            starts: as for `begin`.
+            mask: the robots that begin, bool (num,).
+        """
+        now = {**self._memory, **memory}
+        values = self.writer.layout.views(starts[:, : self.writer.layout.width])
+        following = {name: _chosen(mask, value.reshape(now[name].shape), now[name]) for name, value in values.items()}
+        for name in (*(name for name in STATE if name not in STARTED), "overflow", "broken"):
+            following[name] = now[name].masked_fill(_beside(mask, now[name]), 0)
+        return {**memory, **following}
 
     def step(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
         """Apply the commands for one control period.
@@ -168,22 +177,26 @@ class TensorBatch(Simulations):
         Raises:
             EpisodeError: no episode has begun.
         """
-        self.command(commands)
+        self.command(self.commanded(commands))
         self.advance()
-        self.read(moved)
-        self.keep(commands, moved)
+        self.commit(self.after(commands, moved))
 
-    def command(self, commands: Mapping[str, TensorArray]) -> None:
-        """Do the first part of a step: save the state, and give the actuators these commands.
+    def commanded(self, commands: Mapping[str, TensorArray]) -> dict[str, torch.Tensor]:
+        """Return what `command` stores: the state before the step, and the actuators' commands.
 
-        Arguments and errors are those of `step`.
+        Raises:
+            EpisodeError: no episode has begun.
         """
         if not self._begun:
             raise EpisodeError("step before begin: no episode runs yet")
-        torch.cat([tensor.reshape(self._num, -1) for tensor in self._state.values()], dim=1, out=self._saved)
-        ctrl = self._state["ctrl"]
+        ctrl = self._memory["ctrl"].clone()
         for name, columns in self._columns.items():
             ctrl[:, columns] = commands[name].tensor.reshape(self._num, -1).to(ctrl.dtype)
+        return {"ctrl": ctrl, **{f"saved.{name}": self._memory[name].clone() for name in STATE}}
+
+    def command(self, commanded: Mapping[str, torch.Tensor]) -> None:
+        """Do the first part of a step: store what `commanded` returned."""
+        self.commit(commanded)
         if self._load is not None:
             self._load.take_up()  # of the models that the latest episodes drew
             qpos, qvel, held = (self.bind(name) for name in ("qpos", "qvel", "ctrl"))
@@ -194,45 +207,39 @@ class TensorBatch(Simulations):
         self.physics.advance_with_torch()
         self._steps += 1
 
-    def read(self, moved: TensorArray) -> None:
-        """Do the third part of a step: restore the robots that did not move, and read all sensors.
+    def after(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> dict[str, torch.Tensor]:
+        """Do the third part of a step: return what follows `present`, with robots that did not move as they were.
 
         Args:
+            commands: as for `step`.
             moved: as for `step`.
         """
-        first = 0
-        for tensor in self._state.values():
-            saved = self._saved[:, first : first + _width(tensor)].reshape(tensor.shape)
-            _put(~moved.tensor, saved, tensor)
-            first += _width(tensor)
-        bad = ~self._is_finite()
-        lost = (self._overflow & ~self._harmless) != 0
-        self.broken.tensor.logical_or_((bad | lost) & moved.tensor)
-        current = moved.tensor & ~bad
+        now, mask = self._memory, moved.tensor
+        following = {name: _chosen(mask, now[name], now[f"saved.{name}"]) for name in STATE}
+        bad = ~(torch.cat([now["qpos"], now["qvel"]], dim=1).abs() < MAX_VALUE).all(dim=1)  # NaN is below no number
+        lost = (now["overflow"] & ~self._harmless) != 0
+        following["broken"] = now["broken"] | ((bad | lost) & mask)
+        current = mask & ~bad
         read: dict[str, Any] = self._read()
         for name, value in read.items():
-            _put(current, value.tensor, self.sensors[name].tensor)
+            following[f"sensor.{name}"] = _chosen(current, value.tensor, now[f"sensor.{name}"])
+        for name in self.applied:
+            held = now[f"applied.{name}"]
+            following[f"applied.{name}"] = _chosen(mask, commands[name].tensor.to(held.dtype), held)
+        return following
 
-    def keep(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
-        """Do the last part of a step: store commands as applied."""
-        for name, held in self.applied.items():
-            _put(moved.tensor, commands[name].tensor.to(held.tensor.dtype), held.tensor)
+    def commit(self, following: Mapping[str, torch.Tensor]) -> None:
+        """Do the last part of a step: store what `after` or `begun` returned as the present."""
+        self._begun = True
+        copy_all((self._memory[name], value) for name, value in following.items())
 
     def memory(self) -> list[torch.Tensor]:
-        """Return the tensors that a step changes, other than its commands."""
-        return [*self._state.values(), *self._models.values(), self._overflow, self._live, self.broken.tensor]
-
-    def _is_finite(self) -> torch.Tensor:
-        numbers = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
-        return (numbers.abs() < MAX_VALUE).all(dim=1)  # a NaN is below no number
+        """Return the tensors that a step changes."""
+        return list(self._memory.values())
 
     def close(self) -> None:
         """Free the host's simulations. Safe to call more than once."""
         self.writer.close()
-
-
-def _width(tensor: torch.Tensor) -> int:
-    return tensor.numel() // len(tensor)
 
 
 def _beside(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -240,7 +247,6 @@ def _beside(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return mask.reshape(-1, *(1,) * (values.ndim - 1))
 
 
-def _put(mask: torch.Tensor, values: torch.Tensor, into: torch.Tensor) -> None:
-    """Write the rows where the mask is true."""
-    if into.numel():
-        torch.where(_beside(mask, into), values, into, out=into)
+def _chosen(mask: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the rows of ``one`` where the mask is true, and else those of ``other``."""
+    return torch.where(_beside(mask, one), one, other)

@@ -200,7 +200,8 @@ class WarpDevice:
         try:
             with (
                 self._warp.ScopedDevice(self._device), self._warp.ScopedStream(stream),
-                torch.cuda.stream(self._warp.stream_to_torch(stream)), torch.cuda.use_mem_pool(pool),
+                torch.cuda.stream(self._warp.stream_to_torch(stream)),
+                torch.cuda.use_mem_pool(pool, torch.device(self.torch_device)),
                 self._warp.ScopedCapture(stream=stream) as capture,
             ):  # fmt: skip
                 function()

@@ -76,7 +76,7 @@ def test_what_mujoco_derives_from_drawn_masses_is_each_robots_own(device: str | 
     batch = TensorBatch(so101(looks=False), NUM, device, randomise=DRAWN)
     batch.begin(started(batch))
     model = so101(looks=False).model
-    fields = {name: tensor.cpu().numpy() for name, tensor in batch._models.items()}
+    fields = {name: batch.present[f"model.{name}"].cpu().numpy() for name in batch.writer.models}
     for row in range(NUM):
         for name in ("body_mass", "body_inertia", "dof_damping", "actuator_gainprm", "actuator_biasprm"):
             getattr(model, name)[...] = fields[name][row].reshape(getattr(model, name).shape)
@@ -110,7 +110,7 @@ def test_a_robot_whose_physics_fails_is_broken_until_it_begins_again(device: str
     batch = TensorBatch(go2(looks=False), NUM, device)
     batch.begin(started(batch))
     before = {name: host(value) for name, value in batch.sensors.items()}
-    batch._state["qvel"][1, 0] = float("nan")
+    batch.present["qvel"][1, 0] = float("nan")
     held = {"joint_target": on_device(batch, before["joint_goal"])}
     everyone = on_device(batch, np.ones(NUM, bool))
     batch.step(held, everyone)
