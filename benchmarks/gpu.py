@@ -104,11 +104,20 @@ class Environments:
         self._step(self._middle)
         with CountedLaunches() as counted:
             self._step(self._middle)
+        if self.envs.device.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(3):
+            self._step(self._middle)
+        host_us = (time.perf_counter() - began) / 3 * 1e6
         launches = counted.launches.total() + (self.envs.recording == "whole")
+        for part in (self.envs._command, self.envs._end_step):
+            if part.refusal:
+                print(f"         not compiled: {part.refusal[:500]}")
         waits, pauses = self.envs.waits
         return (
-            f"recorded: {self.envs.recording}; compiled: {self.envs.compiled}; launches in a step: {launches} "
-            f"({', '.join(f'{name} {number}' for name, number in counted.launches.items())}); waits in it: "
+            f"host {host_us:.0f} us a step; recorded: {self.envs.recording}; compiled: {self.envs.compiled}; "
+            f"launches in a step: {launches} ({', '.join(f'{name} {number}' for name, number in counted.launches.items())}); waits in it: "
             f"{counted.waits.total()}; ends in a step: {int(self._ended) / self._steps:.1f}; waits for episodes: "
             f"{waits} of {self._steps} steps, pauses {pauses}"
         )

@@ -21,9 +21,11 @@ __all__ = ["MadeEpisodes", "StartWorkers", "default_workers"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_WORKERS = 8
+_MOST_WORKERS = 16
 _CHUNK = 128
 """The most episodes that a worker is asked for at once."""
+_ORPHAN_S = 5.0
+"""How often a process looks whether the one that asks still lives, seconds."""
 _UNDERWAY = 2
 """The most requests that a worker has at once, so that the most urgent episodes are asked for first."""
 
@@ -43,10 +45,10 @@ class MadeEpisodes(NamedTuple):
 
 
 def default_workers() -> int:
-    """Return a number of processes for this machine: half of its processors, and at most 8; 0 without ``fork``."""
+    """Return a number of processes for this machine: its processors but two, from 1 to 16; 0 without ``fork``."""
     if "fork" not in multiprocessing.get_all_start_methods():
         return 0
-    return min(_MOST_WORKERS, (os.cpu_count() or 1) // 2)
+    return min(_MOST_WORKERS, max(1, (os.cpu_count() or 1) - 2))
 
 
 class StartWorkers:
@@ -134,6 +136,8 @@ class StartWorkers:
     def close(self) -> None:
         """End the processes. Safe to call more than once."""
         for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.send(None)  # closing would not do, as processes that were forked later may hold the end too
             end.close()
         for process in self._processes:
             process.join(5.0)
@@ -143,15 +147,21 @@ class StartWorkers:
 
 
 def _work(maker: EpisodeMaker, end: Connection, others: list[Connection]) -> None:
-    """Answer requests until the other end is closed. Nothing of the first process, such as a GPU's memory, is freed."""
+    """Answer requests until None comes. Nothing of the first process, such as a GPU's memory, is freed."""
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for other in others:  # else this process would keep them open
+    for other in others:
         other.close()
-    own = maker.again()
+    own, parent = maker.again(), os.getppid()
     with contextlib.suppress(EOFError, OSError):
         while True:
-            generation, seed, envs, numbers = end.recv()
+            while not end.poll(_ORPHAN_S):
+                if os.getppid() != parent:
+                    return
+            request = end.recv()
+            if request is None:
+                return
+            generation, seed, envs, numbers = request
             try:
                 result: object = (envs, numbers, own.rows(seed, envs, numbers))
             except Exception as error:  # told to whoever steps
