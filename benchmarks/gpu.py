@@ -115,9 +115,10 @@ class Environments:
             if part.refusal:
                 print(f"         not compiled: {part.refusal[:500]}")
         waits, pauses = self.envs.waits
+        launched = ", ".join(f"{name} {number}" for name, number in counted.launches.items())
         return (
             f"host {host_us:.0f} us a step; recorded: {self.envs.recording}; compiled: {self.envs.compiled}; "
-            f"launches in a step: {launches} ({', '.join(f'{name} {number}' for name, number in counted.launches.items())}); waits in it: "
+            f"launches in a step: {launches} ({launched}); waits in it: "
             f"{counted.waits.total()}; ends in a step: {int(self._ended) / self._steps:.1f}; waits for episodes: "
             f"{waits} of {self._steps} steps, pauses {pauses}"
         )
