@@ -100,7 +100,7 @@ class Environments:
         self._table, _ = self.envs.step({**{name: table[name] for name in ("env_id", "frame_no")}, "action": action})
 
     def report(self) -> str:
-        """How steps were enqueued; counts the launches of one more step."""
+        """The way in which steps were enqueued, with the launches of one more step."""
         self._step(self._middle)
         with CountedLaunches() as counted:
             self._step(self._middle)

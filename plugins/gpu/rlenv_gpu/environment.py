@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
 
 from hal import BatchState, EpisodeError, Field, SpecError
-from rlenv_gpu.ended_episodes import EndedEpisodes
 from rlenv_gpu.fused import Fused, inductor
 from rlenv_gpu.packed import PackedTables, copy_all, tensors_in
-from rlenv_gpu.recent_metrics import RecentMetrics
 from rlenv_gpu.recording import Recorded, close_enough, record_graph, without_collector
 from rlenv_gpu.start_queue import StartQueue
 from rlenv_gpu.start_workers import default_workers
@@ -27,7 +25,7 @@ from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
-__all__ = ["REFUSALS", "TensorEnvironment", "for_tensors"]
+__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
 """The codes of `hal.Violation` to which ``extra_info["refused"]`` is an index; index 0 means not refused."""
@@ -103,7 +101,7 @@ class TensorEnvironment(BatchEnvironment):
         count = (default_workers() if on_gpu else 0) if workers is None else workers
         self._queue = StartQueue(maker, batch.num, self.device, batch.physics.mirror, count)
         self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
-        self._recent = RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
+        self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
         self._began = False
         self._everyone: DeviceArray = TensorArray(torch.ones(batch.num, dtype=torch.bool, device=self.device))
         self._given = {field.name: self._zeros(field) for field in task.action} | {"": self._frame_no.copy()}
@@ -155,7 +153,7 @@ class TensorEnvironment(BatchEnvironment):
 
     @property
     def recording(self) -> str:
-        """How steps are enqueued: ``whole``, ``parts`` or ``none``, with the reason after a colon if there is one."""
+        """The way of enqueuing steps: ``whole``, ``parts`` or ``none``, then a colon and the reason if there is one."""
         if self._whole.is_recorded:
             return "whole"
         kind = "parts" if self._act.is_recorded and self._judge.is_recorded else "none"
@@ -164,7 +162,7 @@ class TensorEnvironment(BatchEnvironment):
 
     @property
     def waits(self) -> tuple[int, int]:
-        """How often a step waited for episodes, and for a device that was several steps behind."""
+        """The numbers of steps that waited for episodes, and for a device that was several steps behind."""
         return self._queue.waits, self._queue.pauses
 
     def _zeros(self, field: Field) -> DeviceArray:
@@ -222,7 +220,7 @@ class TensorEnvironment(BatchEnvironment):
         frame_no = ended.get("frame_no", self._frame_no)
         return {
             "batch": self.batch.begun(ended["batch"], rows, mask.tensor),
-            "recent": RecentMetrics.begun(ended["recent"], mask),
+            "recent": _RecentMetrics.begun(ended["recent"], mask),
             "goal": {name: _rows(mask, goals[name], value) for name, value in self._goal.items()},
             "frame_no": np.where(mask, np.zeros_like(frame_no), frame_no),
             "counters": self._queue.taken(mask.tensor),
@@ -410,6 +408,107 @@ class _Commanded(NamedTuple):
     moved: DeviceArray
     action: dict[str, DeviceArray]
     commands: dict[str, DeviceArray]
+
+
+class EndedEpisodes(Mapping[str, Any]):
+    """The episodes that ended in a step: the keys of ``extra_info["final"]``, computed when they are read.
+
+    ``mask`` is bool (N,) and costs nothing. Reading any other entry waits for the GPU, since the number K of rows is
+    not known before: ``index`` (K,), ``frame_no``, ``success``, ``broken`` (K,), ``observation`` and ``metrics`` by
+    name.
+
+    Args:
+        task: the task of the environments.
+        mask: bool, (N,).
+        last: ``sensors``, ``goal``, ``frame_no``, ``broken`` and ``means`` of all environments at the end of the step,
+            before the next episodes begin.
+    """
+
+    def __init__(self, task: Task, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
+        self.mask = mask
+        self._task, self._last = task, last
+        self._index: torch.Tensor | None = None
+
+    @property
+    def _rows(self) -> torch.Tensor:
+        if self._index is None:
+            self._index = torch.nonzero(self.mask)[:, 0]
+        return self._index
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in _FINAL:
+            raise KeyError(key)
+        rows = self._rows
+        if key == "index":
+            return rows
+        if key == "frame_no":
+            return self._last["frame_no"][rows]
+        if key == "broken":
+            return self._last["broken"][rows]
+        task = self._task
+        sensors, goal, means = (
+            {n: v[rows] for n, v in self._last[part].items()} for part in ("sensors", "goal", "means")
+        )
+        if key == "observation":
+            return for_tensors(task.observe)(sensors, goal)
+        if key == "metrics":
+            return means if isinstance(task, AveragedTask) else for_tensors(task.metrics)(sensors, goal)
+        if isinstance(task, AveragedTask):
+            success: torch.Tensor = for_tensors(task.average_success)(means, sensors, goal)
+        else:
+            success = for_tensors(task.success)(sensors, goal)
+        return success & ~self._last["broken"][rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FINAL)
+
+    def __len__(self) -> int:
+        return len(_FINAL)
+
+
+_FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
+
+
+class _RecentMetrics:
+    """The metrics of the last readings of all episodes, as `rlenv_robot.tasks.episode_rules.RecentMetrics`."""
+
+    def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
+        self._length = task.averaged_readings
+        self._slots = TensorArray(torch.arange(self._length, device=device))
+        self._counts = torch.zeros(num, dtype=torch.int64, device=device)
+        self._rings: dict[str, torch.Tensor] = {}
+
+    @property
+    def present(self) -> dict[str, torch.Tensor]:
+        """The tensors that a step changes: the number of readings, and each metric's last ones."""
+        return {"": self._counts, **self._rings}
+
+    def open(self, metrics: Mapping[str, Any]) -> None:
+        """Make room for these metrics, before the first step."""
+        for name in metrics:
+            self._rings[name] = self._counts.new_zeros((len(self._counts), self._length), dtype=torch.float64)
+
+    def added(self, metrics: Mapping[str, Any], moved: DeviceArray) -> dict[str, DeviceArray]:
+        """Return what follows `present` with a reading's metrics, each (N,), where there was a new reading."""
+        counts: DeviceArray = TensorArray(self._counts)
+        here: DeviceArray = ((counts % self._length)[:, None] == self._slots) & moved[:, None]
+        rings = {
+            name: np.where(here, value[:, None], TensorArray(self._rings[name])) for name, value in metrics.items()
+        }
+        return {"": counts + moved, **rings}
+
+    def means(self, following: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
+        """Return each metric's mean over the last readings, (N,), of what `added` returned."""
+        counts = np.maximum(np.minimum(following[""], self._length), 1)
+        return {name: ring.sum(axis=1) / counts for name, ring in following.items() if name}
+
+    @staticmethod
+    def begun(following: Mapping[str, DeviceArray], mask: DeviceArray) -> dict[str, torch.Tensor]:
+        """Return the same without the readings of the episodes that begin."""
+        return {
+            name: value.tensor.masked_fill(mask.tensor.reshape(-1, *(1,) * (value.ndim - 1)), 0)
+            for name, value in following.items()
+        }
 
 
 def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:

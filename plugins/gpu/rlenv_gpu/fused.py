@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._triton import has_triton
 
-from rlenv_gpu.packed import tensors_in
+from rlenv_gpu.launches import Operation, intercepted
+from rlenv_gpu.packed import Nested, tensors_in
 from rlenv_gpu.recording import close_enough
 from rlenv_gpu.tensor_array import TensorArray
 
@@ -25,7 +26,7 @@ Compiler: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], C
 
 def inductor() -> Compiler | None:
     """Return PyTorch's compiler for a GPU; None where Triton is not installed."""
-    if importlib.util.find_spec("triton") is None:
+    if not has_triton():
         return None
 
     def compiled(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Sequence[torch.Tensor]]:
@@ -62,11 +63,11 @@ class Fused:
         refusal: why the function is not compiled; empty before the attempt, and if it is.
     """
 
-    def __init__(self, function: Callable[..., Any], compiler: Compiler | None, name: str) -> None:
+    def __init__(self, function: Callable[..., Nested], compiler: Compiler | None, name: str) -> None:
         self._function, self._compiler, self._name, self._calls = function, compiler, name, 0
         self._compiled: Callable[..., Sequence[torch.Tensor]] | None = None
         self._others: list[torch.Tensor] = []
-        self._build: Callable[[Iterator[torch.Tensor]], Any] = next
+        self._build: Callable[[Iterator[torch.Tensor]], Nested] = next
         self.refusal = ""
 
     @property
@@ -74,7 +75,7 @@ class Fused:
         """Whether calls run the compiled function."""
         return self._compiled is not None
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Nested) -> Nested:
         """Return the function's result."""
         self._calls += 1
         if self._compiled is None and self._compiler is not None and self._calls > 1:
@@ -83,10 +84,10 @@ class Fused:
             return self._function(*args)
         return self._build(iter(self._compiled(*tensors_in(args), *self._others)))
 
-    def _compile(self, compiler: Compiler, args: tuple[Any, ...]) -> None:
+    def _compile(self, compiler: Compiler, args: tuple[Nested, ...]) -> None:
         given, tape = list(tensors_in(args)), _Tape()
         try:
-            with tape:
+            with intercepted(tape.run):
                 result = self._function(*args)
             wanted = list(tensors_in(result))
             graph, others = tape.graph(given, wanted)
@@ -105,18 +106,21 @@ class Fused:
         _log.warning("%s is not compiled, and slower: %s", self._name, reason)
 
 
-class _Tape(TorchDispatchMode):  # type: ignore[misc]
-    """Write down the operations within the block."""
+class _Tape:
+    """Write down the operations that it runs."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []  # these keep the tensors' identities
-        self._own: set[int] = set()  # places of memory that was allocated within the block
+        self._calls: list[
+            tuple[Operation, tuple[Nested, ...], dict[str, Nested], Nested]
+        ] = []  # these keep the tensors' identities
+        self._own: set[int] = set()  # places of memory that was allocated by operations
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def run(self, function: Operation, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
+        """Run an operation and return its result.
+
+        Raises:
+            RuntimeError: it changes a tensor that no operation before it made.
+        """
         named = {argument.name: value for argument, value in zip(function._schema.arguments, args, strict=False)}
         for argument in function._schema.arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -145,15 +149,15 @@ class _Tape(TorchDispatchMode):  # type: ignore[misc]
         if any(other.device != results[0].device for other in others):
             raise RuntimeError("the function reads numbers of the host")
         graph = torch.fx.Graph()
-        nodes: dict[int, Any] = {}
+        nodes: dict[int, torch.fx.Node] = {}
         for number, tensor in enumerate([*given, *others]):
             nodes[id(tensor)] = graph.placeholder(f"input_{number}")
 
-        def node_of(value: Any) -> Any:
+        def node_of(value: Nested) -> Nested:
             return nodes[id(value)] if isinstance(value, torch.Tensor) else value
 
         for function, args, kwargs, result in self._calls:
-            node = graph.call_function(function, *torch.utils._pytree.tree_map(node_of, (args, kwargs)))
+            node = graph.call_function(function, *tree_map(node_of, (args, kwargs)))
             if isinstance(result, torch.Tensor):
                 nodes.setdefault(id(result), node)
             else:
@@ -163,15 +167,15 @@ class _Tape(TorchDispatchMode):  # type: ignore[misc]
         return torch.fx.GraphModule({}, graph), others
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+def _tensors(value: Nested) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _place(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _builder(value: Any) -> Callable[[Iterator[torch.Tensor]], Any]:
+def _builder(value: Nested) -> Callable[[Iterator[torch.Tensor]], Nested]:
     """Return a function that puts tensors, in the order of `tensors_in`, into a structure like that of ``value``."""
     if isinstance(value, TensorArray):
         return lambda tensors: TensorArray(next(tensors))

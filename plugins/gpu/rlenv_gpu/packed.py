@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from rlenv_gpu.tensor_array import TensorArray, torch_type
 
-__all__ = ["PackedRows", "PackedTables", "copy_all", "tensors_in"]
+__all__ = ["Nested", "PackedRows", "PackedTables", "copy_all", "tensors_in"]
+
+Nested: TypeAlias = Any
+"""Tensors and `TensorArray`, alone or in nested dictionaries and tuples."""
 
 _WORD = 8
 """Bytes of a word. A field begins at a word, so that each of its elements is aligned."""
@@ -92,9 +95,9 @@ class PackedTables:
         self.buffer: torch.Tensor | None = None
         self._places: list[tuple[torch.dtype, tuple[int, ...], int]] = []
         self._tables: list[torch.Tensor] = []
-        self._build: Callable[[Iterator[torch.Tensor]], Any] = next
+        self._build: Callable[[Iterator[torch.Tensor]], Nested] = next
 
-    def put(self, values: Any) -> None:
+    def put(self, values: Nested) -> None:
         """Copy results into the buffer: tensors or `TensorArray` in nested dictionaries, the same ones in each call."""
         tensors = list(tensors_in(values))
         if self.buffer is None:
@@ -122,7 +125,7 @@ class PackedTables:
         """Return the tables in the buffer, which `put` overwrites; none before the first."""
         return self._tables
 
-    def take(self) -> Any:
+    def take(self) -> Nested:
         """Return the results as the caller's own tensors, in the dictionaries that `put` received."""
         assert self.buffer is not None
         return self._build(iter(self._views(self.buffer.clone())))
@@ -136,7 +139,7 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _builder(values: Any) -> Callable[[Iterator[torch.Tensor]], Any]:
+def _builder(values: Nested) -> Callable[[Iterator[torch.Tensor]], Nested]:
     """Return a function that puts tensors, in the order of `tensors_in`, into dictionaries like those of ``values``."""
     if not isinstance(values, Mapping):
         return next
@@ -144,7 +147,7 @@ def _builder(values: Any) -> Callable[[Iterator[torch.Tensor]], Any]:
     return lambda tensors: {name: part(tensors) for name, part in parts.items()}
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Nested) -> Iterator[torch.Tensor]:
     """Yield the tensors of all arrays in nested dictionaries and tuples, in order."""
     if isinstance(value, TensorArray):
         yield value.tensor

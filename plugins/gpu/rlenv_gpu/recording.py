@@ -6,18 +6,18 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
-from rlenv_gpu.packed import tensors_in
+from rlenv_gpu.packed import Nested, tensors_in
 from rlenv_gpu.tensor_array import holding_constants
 
 __all__ = ["Recorded", "Recorder", "close_enough", "record_graph", "same_bits", "without_collector"]
 
 _log = logging.getLogger(__name__)
 
-Recorder: TypeAlias = Callable[[Callable[[], Any]], tuple[Callable[[], object], Any]]
+Recorder: TypeAlias = Callable[[Callable[[], Nested]], tuple[Callable[[], object], Nested]]
 """Function that records another function's work without running it, and returns a function that replays it, and the
 results."""
 
@@ -51,12 +51,12 @@ class Recorded:
 
     def __init__(
         self,
-        function: Callable[[], Any],
+        function: Callable[[], Nested],
         memory: Callable[[], list[torch.Tensor]],
         record: Recorder | None,
         name: str = "a step",
         *,
-        recorded: Callable[[], Any] | None = None,
+        recorded: Callable[[], Nested] | None = None,
         warm: int = 2,
         same: Same | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Recorded:
         self._same = same or same_bits
         self._repeat: Callable[[], object] | None = None
         self._constants: list[torch.Tensor] = []
-        self.result: Any = None
+        self.result: Nested = None
         self.refusal = ""
 
     @property
@@ -73,7 +73,7 @@ class Recorded:
         """Whether calls replay a recording."""
         return self._repeat is not None
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Nested:
         """Return the function's result."""
         self._calls += 1
         if self._repeat is not None:
@@ -130,7 +130,7 @@ def close_enough(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -
     return far <= _SHARE * count
 
 
-def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
+def record_graph(function: Callable[[], Nested]) -> tuple[Callable[[], object], Nested]:
     """Record a function's work on the GPU as a CUDA graph (a `Recorder`).
 
     Raises:

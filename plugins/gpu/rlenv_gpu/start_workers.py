@@ -25,7 +25,7 @@ _MOST_WORKERS = 16
 _CHUNK = 128
 """The most episodes that a worker is asked for at once."""
 _ORPHAN_S = 5.0
-"""How often a process looks whether the one that asks still lives, seconds."""
+"""Interval at which a process looks whether the one that asks still lives, seconds."""
 _UNDERWAY = 2
 """The most requests that a worker has at once, so that the most urgent episodes are asked for first."""
 
@@ -112,10 +112,12 @@ class StartWorkers:
             RuntimeError: a process ended.
             Exception: an error of the task while it drew an episode.
         """
-        for end in wait(self._ends, timeout_s):
-            worker = self._ends.index(end)  # type: ignore[arg-type]
+        arrived = set(wait(self._ends, timeout_s))
+        for worker, end in enumerate(self._ends):
+            if end not in arrived:
+                continue
             try:
-                generation, result = self._ends[worker].recv()
+                generation, result = end.recv()
             except (EOFError, OSError) as error:
                 raise self._ended(worker) from error
             self._underway[worker] -= 1

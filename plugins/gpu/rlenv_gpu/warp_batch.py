@@ -18,7 +18,7 @@ from sim.initial_state import InitialState
 from sim.model import Refreshed, SimModel, numbers_of
 from sim.state import SensorReader, Writer, checked, rows_of
 
-__all__ = ["MAX_VALUE", "STATE", "WarpBatch", "WarpDevice", "open_device"]
+__all__ = ["MAX_VALUE", "STATE", "Mirror", "WarpBatch", "WarpDevice", "open_device"]
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "time")
 """The fields that, with the model, determine the next step."""
