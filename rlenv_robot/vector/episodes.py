@@ -16,7 +16,7 @@ from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.validate import check_streams
 from rlenv_robot.world import NOTHING
 
-__all__ = ["BatchEnvironment", "DescribedBatch"]
+__all__ = ["BatchEnvironment", "DescribedBatch", "draw_episodes"]
 
 P = ParamSpec("P")
 
@@ -37,6 +37,34 @@ class DescribedBatch(Protocol):
     def close(self) -> None:
         """Release threads and memory."""
         ...
+
+
+def draw_episodes(
+    rules: EpisodeRules, seed: int, streams: np.ndarray, numbers: np.ndarray
+) -> tuple[np.ndarray, Arrays, Arrays]:
+    """Draw episodes of a task.
+
+    Args:
+        rules: the rules of the task.
+        seed: the seed of all random draws.
+        streams: the random stream of each episode's environment, (n,).
+        numbers: the number of each episode in its environment, from 0, (n,).
+
+    Returns:
+        Seeds of the robots' resets (n,), starts and goals (n, ...).
+    """
+    seeds = np.zeros(len(streams), np.int64)
+    starts: dict[str, list[np.ndarray]] = {}
+    goals: dict[str, list[np.ndarray]] = {}
+    for place, (stream, number) in enumerate(zip(streams.tolist(), numbers.tolist(), strict=True)):
+        episode, seeds[place] = rules.draw(seed, int(stream), number, NOTHING)
+        for values, drawn in ((goals, episode.goal), (starts, episode.start)):
+            for name, value in drawn.items():
+                values.setdefault(name, []).append(np.asarray(value))
+    stacked_starts, stacked_goals = (
+        {name: np.stack(values) for name, values in part.items()} for part in (starts, goals)
+    )
+    return seeds, stacked_starts, stacked_goals
 
 
 class BatchEnvironment:
@@ -103,21 +131,10 @@ class BatchEnvironment:
             self._episodes[:] = 0
 
     def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, Arrays, Arrays]:
-        """Draw the next episodes of these environments: seeds of the robots' resets (n,), starts and goals (n, ...)."""
-        seeds = np.zeros(len(rows), np.int64)
-        starts: dict[str, list[np.ndarray]] = {}
-        goals: dict[str, list[np.ndarray]] = {}
-        for place, env in enumerate(rows.tolist()):
-            stream, number = int(self._streams[env]), int(self._episodes[env])
-            episode, seeds[place] = self._rules.draw(self._seed, stream, number, NOTHING)
-            for values, drawn in ((goals, episode.goal), (starts, episode.start)):
-                for name, value in drawn.items():
-                    values.setdefault(name, []).append(np.asarray(value))
+        """Draw the next episodes of these environments, as `draw_episodes`."""
+        drawn = draw_episodes(self._rules, self._seed, self._streams[rows], self._episodes[rows])
         self._episodes[rows] += 1
-        stacked_starts, stacked_goals = (
-            {name: np.stack(values) for name, values in part.items()} for part in (starts, goals)
-        )
-        return seeds, stacked_starts, stacked_goals
+        return drawn
 
     def close(self) -> None:
         """Close the batch. Safe to call more than once."""

@@ -13,6 +13,7 @@ MOST_LINES = 600
 FEWEST_LINES_FOR_ONE_IMPORTER = 80
 
 SMALL_FOR_A_REASON: dict[str, str] = {
+    "rlenv_gpu.launches": "the benchmark and the tests count launches with it",
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
     "recorder.formats.checked_table": "rules of a whole table, apart from the list of formats",
     "recorder.table.comparison": "reads logs anew, which the table itself never does",

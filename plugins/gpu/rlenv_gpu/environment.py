@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
@@ -11,7 +9,13 @@ import numpy as np
 import torch
 
 from hal import BatchState, EpisodeError, Field, SpecError
-from rlenv_gpu.tensor_array import TensorArray, holding_constants
+from rlenv_gpu.fused import Fused, inductor
+from rlenv_gpu.packed import PackedTables, copy_all, tensors_in
+from rlenv_gpu.recording import Recorded, close_enough, record_graph, without_collector
+from rlenv_gpu.start_queue import StartQueue
+from rlenv_gpu.start_workers import default_workers
+from rlenv_gpu.starts import EpisodeMaker, goal_rows
+from rlenv_gpu.tensor_array import TensorArray, arrays_of, for_tensors
 from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
@@ -21,16 +25,7 @@ from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
-__all__ = [
-    "REFUSALS",
-    "EndedEpisodes",
-    "Recorded",
-    "Recorder",
-    "TensorEnvironment",
-    "for_tensors",
-    "record_graph",
-    "tensors_in",
-]
+__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
 """The codes of `hal.Violation` to which ``extra_info["refused"]`` is an index; index 0 means not refused."""
@@ -40,35 +35,6 @@ DeviceArray: TypeAlias = Any
 
 Table = dict[str, Any]
 P = ParamSpec("P")
-
-_log = logging.getLogger(__name__)
-
-
-def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Convert a function of arrays to a function of tensors, which runs on their device and returns tensors.
-
-    Args:
-        function: a function such as `FlattenObservation.observe` that takes and returns NumPy arrays, alone or in
-            dictionaries. It may use the operations of `rlenv_gpu.tensor_array.TensorArray`.
-    """
-
-    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
-        given = [_wrapped(arg) for arg in args]
-        return _unwrapped(function(*given, **{name: _wrapped(value) for name, value in kwargs.items()}))
-
-    return called
-
-
-def _wrapped(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _wrapped(each) for name, each in value.items()}
-    return TensorArray(value) if isinstance(value, torch.Tensor) else value
-
-
-def _unwrapped(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _unwrapped(each) for name, each in value.items()}
-    return value.tensor if isinstance(value, TensorArray) else value
 
 
 def _cloned(value: Any) -> Any:
@@ -89,9 +55,9 @@ class TensorEnvironment(BatchEnvironment):
       are read, which waits for the GPU.
     - ``extra_info["refused"]`` replaces ``error``: int8 (N,), an index into `REFUSALS`.
 
-    In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the previous
-    step. For this it reads one mask, which the GPU has computed by then. On a GPU the third step records its work
-    (`Recorded`), so the task's functions must do the same operations in every step.
+    The next episodes of all environments are on the device (`StartQueue`), and processes beside this one draw those
+    that follow. On a GPU the third step records the task's functions, and the fourth one the whole step with the
+    physics, as one CUDA graph (`Recorded`), so the task's functions must do the same operations in every step.
 
     Args:
         batch: the robots.
@@ -99,6 +65,8 @@ class TensorEnvironment(BatchEnvironment):
         seed: seed of all randomness; None draws one.
         mode: as for `RobotWorld`.
         streams: as for `VectorEnvironment`.
+        workers: number of processes that draw episodes; 0 draws them in the process that steps. None chooses by the
+            number of processors where the device is a GPU, and else 0.
 
     Raises:
         SpecMismatch: the task is for another robot.
@@ -117,6 +85,7 @@ class TensorEnvironment(BatchEnvironment):
         seed: int | None = None,
         mode: Mode = "training",
         streams: np.ndarray | None = None,
+        workers: int | None = None,
     ) -> None:
         for field in task.action:
             if field.is_text or field.counted_by:
@@ -126,21 +95,75 @@ class TensorEnvironment(BatchEnvironment):
             raise SpecError(f"task {task.name!r} takes values beside the action; step it on the CPU")
         self.batch = batch
         self.device: torch.device = batch.device
-        self._goal = {field.name: self._zeros(field) for field in task.goal}
-        self._next_goal = {field.name: self._zeros(field) for field in task.goal}
+        on_gpu, layout = self.device.type == "cuda", goal_rows(task.goal)
+        self._goal, self._goals = {field.name: self._zeros(field) for field in task.goal}, layout
+        maker = EpisodeMaker(self._rules, self._streams, batch.writer)
+        count = (default_workers() if on_gpu else 0) if workers is None else workers
+        self._queue = StartQueue(maker, batch.num, self.device, batch.physics.mirror, count)
         self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
         self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
-        self._ended: _MaskOnHost | None = None
         self._began = False
+        self._everyone: DeviceArray = TensorArray(torch.ones(batch.num, dtype=torch.bool, device=self.device))
         self._given = {field.name: self._zeros(field) for field in task.action} | {"": self._frame_no.copy()}
-        record = record_graph if self.device.type == "cuda" else None
-        self._act, self._judge = (Recorded(part, self._memory, record) for part in (self._command, self._end_step))
+        self._tables = PackedTables()
+        part = record_graph if on_gpu else None
+        compiler = inductor() if on_gpu else None
+        self._command = Fused(self._act_then, compiler, "the part of a step before the physics")
+        self._end_step = Fused(self._judge_then, compiler, "the part of a step after the physics")
+        self._act = Recorded(self._act_now, self._memory, part, "the part of a step before the physics")
+        self._judge = Recorded(
+            lambda: self._judge_now(self._act.result), self._memory, part, "the part of a step after the physics"
+        )
+        self._whole = Recorded(
+            self._step_in_parts, self._results, self._record if on_gpu else None, "a step as a whole",
+            recorded=self._step_at_once, warm=3, same=close_enough,
+        )  # fmt: skip
 
     def _memory(self) -> list[torch.Tensor]:
         """Return the tensors that a step changes."""
-        recent = [] if self._recent is None else self._recent.memory()
-        arrays = [*self._goal.values(), self._frame_no, *recent]
-        return [*self.batch.memory(), *(array.tensor for array in arrays)]
+        tables = [] if self._tables.buffer is None else [self._tables.buffer]
+        return [*tensors_in(self._present()), *tables]
+
+    def _present(self) -> dict[str, Any]:
+        """Return the tensors that a step changes, by name."""
+        return {
+            "batch": self.batch.present,
+            "recent": {} if self._recent is None else self._recent.present,
+            "goal": self._goal,
+            "frame_no": self._frame_no,
+            "counters": self._queue.counters,
+        }
+
+    def _store(self, following: Mapping[str, Any]) -> None:
+        """Store what follows `_present`."""
+        present = self._present()
+        self.batch.commit(following["batch"])
+        rest = [name for name in present if name != "batch"]
+        targets, values = ([each for name in rest for each in tensors_in(part[name])] for part in (present, following))
+        copy_all(zip(targets, values, strict=True))
+
+    def _results(self) -> list[torch.Tensor]:
+        """Return the tensors that a step changes, with the tables one by one."""
+        return [*tensors_in(self._present()), *self._tables.tables()]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the task's functions run compiled to few kernels (`rlenv_gpu.fused.Fused`)."""
+        return self._command.is_compiled and self._end_step.is_compiled
+
+    @property
+    def recording(self) -> str:
+        """The way of enqueuing steps: ``whole``, ``parts`` or ``none``, then a colon and the reason if there is one."""
+        if self._whole.is_recorded:
+            return "whole"
+        kind = "parts" if self._act.is_recorded and self._judge.is_recorded else "none"
+        reasons = [part.refusal for part in (self._whole, self._act, self._judge) if part.refusal]
+        return ": ".join([kind, *reasons[:1]])
+
+    @property
+    def waits(self) -> tuple[int, int]:
+        """The numbers of steps that waited for episodes, and for a device that was several steps behind."""
+        return self._queue.waits, self._queue.pauses
 
     def _zeros(self, field: Field) -> DeviceArray:
         values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
@@ -165,48 +188,43 @@ class TensorEnvironment(BatchEnvironment):
             ValueError: an option is unknown.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
-        everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
-        self._restart(options)
-        if again:  # their next episodes are there already
-            self._prepare_again()
-        else:
-            self._prepare(everyone)
-        self._begin(None)
+        if not self._began or options.get("seed") is not None:
+            self._restart(options)
+            self._rules.draw(self._seed, int(self._streams[0]), 0, NOTHING)  # checks the goal that the task draws
+            self._queue.restart(self._seed)
+        self._queue.settle()
+        self._queue.refill()
+        if self._recent is not None and not self._began:
+            self._recent.open(self.task.metrics(self.batch.sensors, self._goal))
+        self._store(self._begun({"batch": {}, "recent": arrays_of(self._present()["recent"])}, self._everyone))
+        self._queue.report()
         self._rules.check_first(
             self.batch.sensors, self._goal, {field.name: self._given[field.name] for field in self.action}
         )
-        self._prepare(everyone)
-        self._ended, self._began = None, True
+        self._began = True
         observation = self.task.observe(self.batch.sensors, self._goal)
-        return self._table(
-            self._frame_no.tensor.clone(), _cloned(observation), self._with_agents(_cloned(self._extra_info()))
-        )
+        extra = {"applied": self.batch.applied, **self._state(self.batch.sensors, self._goal)}
+        extra, frame_no = self._with_agents(_cloned(extra)), self._frame_no.tensor
+        ends = torch.zeros_like(frame_no), torch.zeros_like(frame_no)
+        return self._table(frame_no.clone(), _cloned(observation), extra, ends)
 
-    def _prepare(self, rows: np.ndarray) -> None:
-        """Draw the next episodes of these environments, and send them to the device."""
-        seeds, starts, goals = self._draw(rows)
-        self.batch.prepare(rows, seeds, starts)
-        numbers = torch.from_numpy(rows).to(self.device)
-        for name, values in goals.items():
-            following = self._next_goal[name].tensor
-            following[numbers] = torch.from_numpy(values).to(following)
+    def _begun(self, ended: Mapping[str, Any], mask: DeviceArray) -> dict[str, Any]:
+        """Return what follows `_present` where environments begin their next episodes.
 
-    def _begin(self, mask: DeviceArray | None) -> None:
-        """Begin the prepared episodes of these environments, or of all."""
-        self.batch.begin(mask)
-        for name, value in [*self._goal.items(), ("", self._frame_no)]:
-            following = self._next_goal[name] if name else np.zeros_like(value)
-            value.tensor.copy_((following if mask is None else _rows(mask, following, value)).tensor)
-        if self._recent is not None:
-            self._recent.begin(mask)
-
-    def _prepare_again(self) -> None:
-        """Draw new episodes for those that began one in the step before; this reads what the GPU has finished."""
-        if self._ended is None:
-            return
-        rows = np.flatnonzero(self._ended.read())
-        if len(rows):
-            self._prepare(rows)
+        Args:
+            ended: what a step made of the ``batch``, the ``recent`` metrics and the ``frame_no``.
+            mask: the environments, bool (N,).
+        """
+        rows = self._queue.next()
+        goals = arrays_of(self._goals.views(rows[:, self.batch.writer.layout.width :]))
+        frame_no = ended.get("frame_no", self._frame_no)
+        return {
+            "batch": self.batch.begun(ended["batch"], rows, mask.tensor),
+            "recent": _RecentMetrics.begun(ended["recent"], mask),
+            "goal": {name: _rows(mask, goals[name], value) for name, value in self._goal.items()},
+            "frame_no": np.where(mask, np.zeros_like(frame_no), frame_no),
+            "counters": self._queue.taken(mask.tensor),
+        }
 
     # -- step ------------------------------------------------------------------------------------------------------
 
@@ -229,21 +247,56 @@ class TensorEnvironment(BatchEnvironment):
         if not self._began:
             raise EpisodeError("step before reset: call reset first")
         values, frame_no = self._check_whole(action)
-        for name, value in {**values, "": frame_no}.items():
-            self._given[name].tensor.copy_(value.tensor)
-        self._act()
-        self.batch.advance()
-        self._prepare_again()
-        stepped = _cloned(self._judge())
-        self._ended = _MaskOnHost(stepped["done"])
+        self._give({**values, "": frame_no})
+        self._queue.refill()
+        self._whole()
+        stepped = self._tables.take()
         extra = self._with_agents(stepped["extra"])
-        extra["final"] = EndedEpisodes(self, stepped["done"], stepped["final"])
-        table = self._table(stepped["frame_no"], stepped["observation"], extra)
-        table["terminated"], table["truncated"] = stepped["terminated"], stepped["truncated"]
+        extra["final"] = EndedEpisodes(self.task, stepped["done"], stepped["final"])
+        ends = stepped["terminated"], stepped["truncated"]
+        table = self._table(stepped["frame_no"], stepped["observation"], extra, ends)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": stepped["reward"]}
 
-    def _command(self) -> _Commanded:
+    def _give(self, values: dict[str, DeviceArray]) -> None:
+        """Copy the action to the place where a recording reads it."""
+        copy_all((self._given[name].tensor, value.tensor) for name, value in values.items())
+
+    def _step_in_parts(self) -> None:
+        """Step in three parts, two of which are recorded, as the physics is too."""
+        self._act()
+        self.batch.advance()
+        self._judge()
+        self._queue.report()
+
+    def _step_at_once(self) -> None:
+        """Step as one recording does."""
+        commanded = self._act_now()
+        self.batch.advance()
+        self._judge_now(commanded)
+        self._queue.report()
+
+    def _record(self, function: Callable[[], Any]) -> tuple[Callable[[], object], None]:
+        """Record a whole step (a `Recorder`)."""
+        for part in (self._act, self._judge):
+            if not part.is_recorded:
+                raise RuntimeError(part.refusal)
+        with without_collector():
+            return self.batch.physics.record(function), None
+
+    def _act_now(self) -> _Commanded:
         """Give the robots the commands of the given action."""
+        commanded, stored = self._command()
+        self.batch.command(stored)
+        return commanded
+
+    def _judge_now(self, commanded: _Commanded) -> None:
+        """Judge the step, begin the next episodes of those that ended, and write the tables."""
+        following, tables = self._end_step(commanded)
+        self._tables.put(tables)  # first, as they may be the present values
+        self._store(following)
+
+    def _act_then(self) -> tuple[_Commanded, dict[str, torch.Tensor]]:
+        """Return the commands of the given action, and what the batch stores before the physics."""
         values = {field.name: self._given[field.name] for field in self.action}
         refused = self._refusals(values, self._given[""])
         moved: DeviceArray = refused == 0
@@ -251,35 +304,36 @@ class TensorEnvironment(BatchEnvironment):
         last = BatchState(before, applied, np.zeros(self.num_envs, np.int64))
         commands = self._limiter.apply(self.task.command(values, before), last)
         held = {name: _rows(moved, value, applied[name]) for name, value in commands.items()}
-        return _Commanded(refused, moved, values, held, self.batch.command(held))
+        return _Commanded(refused, moved, values, held), self.batch.commanded(held)
 
-    def _end_step(self) -> dict[str, Any]:
-        """Judge the step, begin the next episodes of those that ended, and return what the tables hold."""
-        refused, moved, values, commands, before = self._act.result
-        after, goal = self.batch.read(moved, before), self._goal
+    def _judge_then(self, commanded: _Commanded) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what follows `_present` after the physics, and the tables."""
+        refused, moved, values, commands = commanded
+        batch, before, goal = self.batch.after(commands, moved), self.batch.sensors, self._goal
+        after = self.batch.readings(batch, "sensor")
+        broken: DeviceArray = TensorArray(batch["broken"])
         frame_no = self._frame_no + moved
-        judgement = self._rules.judge(self.batch.sensors, values, after, goal, frame_no, self.batch.broken, moved)
+        judgement = self._rules.judge(before, values, after, goal, frame_no, broken, moved)
+        recent: dict[str, DeviceArray] = {}
         means = {}
         if self._recent is not None:
-            self._recent.add(self.task.metrics(after, goal), moved)
-            means = self._recent.means()
+            recent = self._recent.added(self.task.metrics(after, goal), moved)
+            means = self._recent.means(recent)
         done = judgement.terminated | judgement.truncated
-        final = _Final(
-            after, {name: value.copy() for name, value in goal.items()}, frame_no, self.batch.broken.copy(), means
-        )
-        self.batch.keep(after, commands, moved)
-        self._frame_no.tensor.copy_(frame_no.tensor)
-        self._begin(done)
-        return {
+        following = self._begun({"batch": batch, "recent": recent, "frame_no": frame_no}, done)
+        sensors, goals = self.batch.readings(following["batch"], "sensor"), following["goal"]
+        extra: dict[str, Any] = {"applied": self.batch.readings(following["batch"], "applied"), "refused": refused}
+        tables = {
             "done": done,
-            "final": final._asdict(),
-            "extra": {**self._extra_info(), "refused": refused},
+            "final": {"sensors": after, "goal": goal, "frame_no": frame_no, "broken": broken, "means": means},
+            "extra": {**extra, **self._state(sensors, goals)},
             "terminated": judgement.terminated.astype(np.int32),
             "truncated": judgement.truncated.astype(np.int32),
             "reward": map_reward(judgement.reward, _float64),
-            "frame_no": self._frame_no,
-            "observation": self.task.observe(self.batch.sensors, goal),
+            "frame_no": following["frame_no"],
+            "observation": self.task.observe(sensors, goals),
         }
+        return following, tables
 
     def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
         """Return the fields of the action as arrays of their types, and the frame numbers."""
@@ -320,126 +374,31 @@ class TensorEnvironment(BatchEnvironment):
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _extra_info(self) -> dict[str, Any]:
-        extra: dict[str, Any] = {"applied": self.batch.applied}
-        if self.mode == "training" and len(self.task.state):
-            extra["state"] = self.task.privileged(self.batch.sensors, self._goal)
-        return extra
+    def _state(self, sensors: Any, goal: Any) -> dict[str, Any]:
+        shown = self.mode == "training" and len(self.task.state)
+        return {"state": self.task.privileged(sensors, goal)} if shown else {}
 
     def _with_agents(self, extra: dict[str, Any]) -> dict[str, Any]:
         return {**extra, "agents": self._rules.agent_mapping()} if self.agents else extra
 
-    def _table(self, frame_no: torch.Tensor, observation: dict[str, torch.Tensor], extra: dict[str, Any]) -> Table:
-        none = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
+    def _table(
+        self, frame_no: torch.Tensor, observation: dict[str, torch.Tensor], extra: dict[str, Any],
+        ends: tuple[torch.Tensor, torch.Tensor],
+    ) -> Table:  # fmt: skip
         return {
             "env_id": self.env_ids,
             "frame_no": frame_no,
             "observation": observation,
             "extra_info": extra,
-            "terminated": none,
-            "truncated": none.clone(),
+            "terminated": ends[0],
+            "truncated": ends[1],
         }
 
     def close(self) -> None:
-        """Free the simulations. Safe to call more than once."""
+        """Free the simulations, and end the processes. Safe to call more than once."""
         self._began = False
+        self._queue.close()
         super().close()
-
-
-class Recorded:
-    """Call a function on the device's memory. On a GPU, record its work as a CUDA graph and replay it.
-
-    The host takes longer to enqueue a step of a hundred small operations than the GPU takes to run it. The function
-    must do the same operations on the same memory in every call, and keep its results in its own memory, so that a
-    replay overwrites the previous results. The first replay is compared bit by bit with a call. A function that can't
-    be recorded, or differs, is called without a recording, and the log gives the reason.
-
-    Args:
-        function: a function without arguments.
-        memory: returns the tensors that the function changes, other than its results.
-        record: makes a recording, as `record_graph` does; None calls the function every time.
-
-    Attributes:
-        result: result of the latest call.
-    """
-
-    _WARM = 2  # calls before the recording, which fill caches of constants and the libraries' own memory
-
-    def __init__(
-        self, function: Callable[[], Any], memory: Callable[[], list[torch.Tensor]], record: Recorder | None
-    ) -> None:
-        self._function, self._memory, self._record, self._calls = function, memory, record, 0
-        self._repeat: Callable[[], object] | None = None
-        self._constants: list[torch.Tensor] = []
-        self.result: Any = None
-
-    def __call__(self) -> Any:
-        """Return the function's result."""
-        self._calls += 1
-        if self._repeat is not None:
-            self._repeat()
-        elif self._record is None or self._calls <= self._WARM:
-            self.result = self._function()
-        else:
-            self._make_recording(self._record)
-        return self.result
-
-    def _make_recording(self, record: Recorder) -> None:
-        before = [tensor.clone() for tensor in self._memory()]
-        try:
-            with holding_constants(self._constants):
-                repeat, repeated = record(self._function)
-        except RuntimeError as error:
-            self._call_from_now_on(str(error))
-            self.result = self._function()
-            return
-        repeat()
-        after = [tensor.clone() for tensor in [*tensors_in(repeated), *self._memory()]]
-        self._put_back(before)
-        self.result = self._function()
-        if all(map(_same, after, [*tensors_in(self.result), *self._memory()])):
-            self._repeat, self.result = repeat, repeated
-        else:
-            self._call_from_now_on("its recording does something else, as a function of the task is not pure")
-
-    def _call_from_now_on(self, reason: str) -> None:
-        self._record = None
-        _log.warning("a step is not recorded, and slower: %s", reason)
-
-    def _put_back(self, values: list[torch.Tensor]) -> None:
-        for tensor, value in zip(self._memory(), values, strict=True):
-            tensor.copy_(value)
-
-
-Recorder: TypeAlias = Callable[[Callable[[], Any]], tuple[Callable[[], object], Any]]
-"""Function that records another function's work without running it, and returns a function that replays it, and the
-results."""
-
-
-def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
-    """Record a function's work on the GPU as a CUDA graph (a `Recorder`).
-
-    Raises:
-        RuntimeError: the function waits for the GPU, or copies numbers from the host.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = function()
-    return graph.replay, result
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of all arrays in nested dictionaries and tuples, in order."""
-    if isinstance(value, TensorArray):
-        yield value.tensor
-    elif isinstance(value, Mapping):
-        yield from itertools.chain.from_iterable(map(tensors_in, value.values()))
-    elif isinstance(value, tuple):
-        yield from itertools.chain.from_iterable(map(tensors_in, value))
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class _Commanded(NamedTuple):
@@ -449,17 +408,6 @@ class _Commanded(NamedTuple):
     moved: DeviceArray
     action: dict[str, DeviceArray]
     commands: dict[str, DeviceArray]
-    state: dict[str, DeviceArray]
-
-
-class _Final(NamedTuple):
-    """All environments at the end of a step, before the next episodes begin."""
-
-    sensors: dict[str, DeviceArray]
-    goal: dict[str, DeviceArray]
-    frame_no: DeviceArray
-    broken: DeviceArray
-    means: dict[str, DeviceArray]
 
 
 class EndedEpisodes(Mapping[str, Any]):
@@ -470,18 +418,15 @@ class EndedEpisodes(Mapping[str, Any]):
     name.
 
     Args:
-        envs: the environments, at the end of the step and before the next episodes begin.
+        task: the task of the environments.
         mask: bool, (N,).
-        last: the fields of `_Final` for all environments.
+        last: ``sensors``, ``goal``, ``frame_no``, ``broken`` and ``means`` of all environments at the end of the step,
+            before the next episodes begin.
     """
 
-    def __init__(self, envs: TensorEnvironment, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
         self.mask = mask
-        self._rules, self._task, self._device = envs._rules, envs.task, envs.device
-        arrays = _wrapped(last)
-        self._sensors, self._goal = arrays["sensors"], arrays["goal"]
-        self._frame_no, self._broken = arrays["frame_no"], arrays["broken"]
-        self._means = None if envs._recent is None else arrays["means"]
+        self._task, self._last = task, last
         self._index: torch.Tensor | None = None
 
     @property
@@ -497,22 +442,22 @@ class EndedEpisodes(Mapping[str, Any]):
         if key == "index":
             return rows
         if key == "frame_no":
-            return self._frame_no.tensor[rows]
+            return self._last["frame_no"][rows]
         if key == "broken":
-            return self._broken.tensor[rows]
-        chosen = TensorArray(rows)
-        sensors, goal = ({n: v[chosen] for n, v in part.items()} for part in (self._sensors, self._goal))
+            return self._last["broken"][rows]
+        task = self._task
+        sensors, goal, means = (
+            {n: v[rows] for n, v in self._last[part].items()} for part in ("sensors", "goal", "means")
+        )
         if key == "observation":
-            return _unwrapped(self._task.observe(sensors, goal))
-        means = None if self._means is None else {name: value[chosen] for name, value in self._means.items()}
+            return for_tensors(task.observe)(sensors, goal)
         if key == "metrics":
-            return _unwrapped(self._task.metrics(sensors, goal) if means is None else means)
-        if means is None:
-            success: DeviceArray = self._task.success(sensors, goal)
+            return means if isinstance(task, AveragedTask) else for_tensors(task.metrics)(sensors, goal)
+        if isinstance(task, AveragedTask):
+            success: torch.Tensor = for_tensors(task.average_success)(means, sensors, goal)
         else:
-            assert isinstance(self._task, AveragedTask)
-            success = self._task.average_success(means, sensors, goal)
-        return (success & ~self._broken[chosen]).tensor
+            success = for_tensors(task.success)(sensors, goal)
+        return success & ~self._last["broken"][rows]
 
     def __iter__(self) -> Iterator[str]:
         return iter(_FINAL)
@@ -524,56 +469,46 @@ class EndedEpisodes(Mapping[str, Any]):
 _FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
 
 
-class _MaskOnHost:
-    """A mask on its way to the host, behind the device's work so far; later work does not delay it."""
-
-    def __init__(self, mask: torch.Tensor) -> None:
-        self._event = torch.cuda.Event() if mask.is_cuda else None
-        self._mask = torch.empty(mask.shape, dtype=torch.bool, pin_memory=mask.is_cuda)
-        self._mask.copy_(mask, non_blocking=True)
-        if self._event is not None:
-            self._event.record()
-
-    def read(self) -> np.ndarray:
-        """Return the mask, bool (N,), when it has arrived."""
-        if self._event is not None:
-            self._event.synchronize()
-        mask: np.ndarray = self._mask.numpy()
-        return mask
-
-
 class _RecentMetrics:
     """The metrics of the last readings of all episodes, as `rlenv_robot.tasks.episode_rules.RecentMetrics`."""
 
     def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
         self._length = task.averaged_readings
         self._slots = TensorArray(torch.arange(self._length, device=device))
-        self._counts = TensorArray(torch.zeros(num, dtype=torch.int64, device=device))
-        self._rings: dict[str, DeviceArray] = {}
+        self._counts = torch.zeros(num, dtype=torch.int64, device=device)
+        self._rings: dict[str, torch.Tensor] = {}
 
-    def begin(self, mask: DeviceArray | None) -> None:
-        """Forget the readings of these episodes, which begin."""
-        kept = np.zeros_like(self._counts, bool) if mask is None else ~mask
-        self._counts *= kept
-        for ring in self._rings.values():
-            ring.tensor.copy_(_rows(kept, ring, np.zeros_like(ring)).tensor)
+    @property
+    def present(self) -> dict[str, torch.Tensor]:
+        """The tensors that a step changes: the number of readings, and each metric's last ones."""
+        return {"": self._counts, **self._rings}
 
-    def add(self, metrics: Mapping[str, Any], moved: DeviceArray) -> None:
-        """Add a reading's metrics, each (N,), where there was a new reading."""
-        here: DeviceArray = ((self._counts % self._length)[:, None] == self._slots) & moved[:, None]
-        for name, value in metrics.items():
-            ring = self._rings.setdefault(name, np.zeros_like(here, np.float64))
-            ring.tensor.copy_(np.where(here, value[:, None], ring).tensor)
-        self._counts += moved
+    def open(self, metrics: Mapping[str, Any]) -> None:
+        """Make room for these metrics, before the first step."""
+        for name in metrics:
+            self._rings[name] = self._counts.new_zeros((len(self._counts), self._length), dtype=torch.float64)
 
-    def memory(self) -> list[DeviceArray]:
-        """Return the arrays that readings change."""
-        return [self._counts, *self._rings.values()]
+    def added(self, metrics: Mapping[str, Any], moved: DeviceArray) -> dict[str, DeviceArray]:
+        """Return what follows `present` with a reading's metrics, each (N,), where there was a new reading."""
+        counts: DeviceArray = TensorArray(self._counts)
+        here: DeviceArray = ((counts % self._length)[:, None] == self._slots) & moved[:, None]
+        rings = {
+            name: np.where(here, value[:, None], TensorArray(self._rings[name])) for name, value in metrics.items()
+        }
+        return {"": counts + moved, **rings}
 
-    def means(self) -> dict[str, DeviceArray]:
-        """Return each metric's mean over the last readings, (N,)."""
-        counts = np.maximum(np.minimum(self._counts, self._length), 1)
-        return {name: ring.sum(axis=1) / counts for name, ring in self._rings.items()}
+    def means(self, following: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
+        """Return each metric's mean over the last readings, (N,), of what `added` returned."""
+        counts = np.maximum(np.minimum(following[""], self._length), 1)
+        return {name: ring.sum(axis=1) / counts for name, ring in following.items() if name}
+
+    @staticmethod
+    def begun(following: Mapping[str, DeviceArray], mask: DeviceArray) -> dict[str, torch.Tensor]:
+        """Return the same without the readings of the episodes that begin."""
+        return {
+            name: value.tensor.masked_fill(mask.tensor.reshape(-1, *(1,) * (value.ndim - 1)), 0)
+            for name, value in following.items()
+        }
 
 
 def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:

@@ -12,14 +12,14 @@ import contextlib
 import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of"]
+__all__ = ["TensorArray", "arrays_of", "for_tensors", "holding_constants", "tensors_of", "torch_type"]
 
 _TO_TORCH = {
     np.dtype(name): getattr(torch, name)
@@ -30,6 +30,7 @@ _CACHED_BYTES = 2**20
 """Bytes of a constant up to which it is cached on the device: copying one takes longer than any operation with it."""
 
 Axis = int | tuple[int, ...] | None
+P = ParamSpec("P")
 
 
 class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -91,7 +92,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: DTypeLike, copy: bool = True, **options: object) -> TensorArray:
         """Return the array with another dtype: a new array unless ``copy`` is False and the dtype is the same."""
-        return TensorArray(self.tensor.to(_torch_type(dtype), copy=copy))
+        return TensorArray(self.tensor.to(torch_type(dtype), copy=copy))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> TensorArray:
         """Return the array with another shape."""
@@ -180,8 +181,35 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
         return _FUNCTIONS[function](*args, **kwargs)
 
 
-def arrays_of(tensors: dict[str, torch.Tensor]) -> dict[str, TensorArray]:
-    """Return tensors as arrays, by name."""
+def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Convert a function of arrays to a function of tensors, which runs on their device and returns tensors.
+
+    Args:
+        function: a function such as `FlattenObservation.observe` that takes and returns NumPy arrays, alone or in
+            dictionaries. It may use the operations of `TensorArray`.
+    """
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
+        given = [_wrapped(arg) for arg in args]
+        return _unwrapped(function(*given, **{name: _wrapped(value) for name, value in kwargs.items()}))
+
+    return called
+
+
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _wrapped(each) for name, each in value.items()}
+    return TensorArray(value) if isinstance(value, torch.Tensor) else value
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _unwrapped(each) for name, each in value.items()}
+    return value.tensor if isinstance(value, TensorArray) else value
+
+
+def arrays_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return tensors as arrays, by name: each a `TensorArray`, which NumPy's type stubs don't know."""
     return {name: TensorArray(tensor) for name, tensor in tensors.items()}
 
 
@@ -193,7 +221,8 @@ def tensors_of(arrays: dict[str, Any], device: torch.device) -> dict[str, torch.
 # -- Operands and types --------------------------------------------------------------------------------------------
 
 
-def _torch_type(dtype: DTypeLike) -> torch.dtype:
+def torch_type(dtype: DTypeLike) -> torch.dtype:
+    """Return PyTorch's type for one of NumPy's."""
     return _TO_TORCH[np.dtype(dtype)]
 
 
@@ -386,7 +415,7 @@ def _constant_like(number: int) -> Callable[..., TensorArray]:
         values: TensorArray, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
     ) -> TensorArray:
         size = values.shape if shape is None else (shape,) if isinstance(shape, int) else shape
-        kind = values.tensor.dtype if dtype is None else _torch_type(dtype)
+        kind = values.tensor.dtype if dtype is None else torch_type(dtype)
         return TensorArray(torch.full(size, number, dtype=kind, device=values.tensor.device))
 
     return constant

@@ -5,36 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import mujoco
 import numpy as np
 import torch
 
 from hal.errors import EpisodeError, SpecError
-from rlenv_gpu.tensor_array import TensorArray
-from rlenv_gpu.warp_batch import MAX_VALUE, STATE, open_device
-from sim.batch import SimBatch, Simulations
+from rlenv_gpu.packed import copy_all
+from rlenv_gpu.starts import STARTED, StartWriter
+from rlenv_gpu.tensor_array import TensorArray, arrays_of, torch_type
+from rlenv_gpu.warp_batch import MAX_VALUE, STATE, WarpDevice, open_device
+from sim.batch import Simulations
 from sim.model import SimModel, numbers_of
 from sim.randomize.randomise import Randomise
 from sim.state import SensorReader
 
 __all__ = ["TensorBatch"]
 
-_STARTED = ("qpos", "qvel", "act", "ctrl")
-"""The fields of the state that differ between starts; the others of `rlenv_gpu.STATE` are 0 at a start."""
-
-_DERIVED = ("body_invweight0", "body_subtreemass", "dof_invweight0", "actuator_acc0", "tendon_invweight0")
-"""Fields of the model that MuJoCo computes from others (``mj_setConst``) and that a step reads."""
-
-_STAGED = 64
-"""Number of robots for which the host draws starts at once."""
-
 
 class TensorBatch(Simulations):
     """Simulate n robots on a device, in single precision, without copying anything to the host.
 
-    An episode begins in two parts. `prepare` draws a start on the host with `SimBatch`, so that seeds, starts, scatter
-    and drawn models equal those of the CPU, and copies it to the device. `begin` moves the robots of a mask to their
-    starts. The mask is on the device, so the host need not know it.
+    An episode begins in two parts. `writer` computes starts on the host with `SimBatch`, so that seeds, starts, scatter
+    and drawn models equal those of the CPU. `begin` moves the robots of a mask to their starts, which are on the device
+    as the mask is, so the host need not know it.
 
     Args:
         sim_model: the simulated robot.
@@ -46,6 +38,8 @@ class TensorBatch(Simulations):
 
     Attributes:
         device: the PyTorch device of all tensors.
+        physics: the simulations on the device.
+        writer: computes starts, as rows for `begin`.
         sensors: sensor -> newest reading, (num, ...), with the spec's dtypes. Each step overwrites these arrays,
             `applied` and `broken` in place.
         applied: command -> value that the actuators hold, (num, ...).
@@ -69,45 +63,65 @@ class TensorBatch(Simulations):
         constraints: int = 128,
     ) -> None:
         super().__init__(sim_model, num)
-        self._device = open_device(sim_model, num, device, contacts, constraints)
-        self.device = torch.device(self._device.torch_device)
-        self._host = SimBatch(sim_model, min(num, _STAGED), randomise=randomise)
-        self._spec = self._host.spec
-        law = self._host.load_friction
+        self.physics: WarpDevice = open_device(sim_model, num, device, contacts, constraints)
+        self.device = torch.device(self.physics.torch_device)
+        self.writer = StartWriter(sim_model, num, randomise)
+        self._spec = self.writer.host.spec
+        law = self.writer.host.load_friction
         if law is not None and law.every_step:
             raise SpecError(
                 "friction other than load_friction changes within a control period, which is not supported on MuJoCo "
                 "Warp here; step on the CPU"
             )
-        self._state = {name: self._device.tensor(name) for name in STATE}
-        self._models = self._own_models()
-        fields: Any = {name: TensorArray(tensor.reshape(num, -1)) for name, tensor in self._models.items()}
+        self._overflow, self._harmless = self.physics.overflow_tensor()
+        self._memory = self._allocated()
+        models = {name: self._memory[f"model.{name}"] for name in self.writer.models}
+        fields: Any = {name: TensorArray(tensor.reshape(num, -1)) for name, tensor in models.items()}
         self._load = None if law is None else law.over(fields)
-        self._overflow, self._harmless = self._device.overflow_tensor()
         batch: Any = self
         self._read = SensorReader(batch, sim_model).read
         self._columns = {name: self._ctrl_columns(name) for name in sim_model.commands}
-        self._next: dict[str, torch.Tensor] = {}
-        self.sensors: dict[str, Any] = {}
-        self.applied: dict[str, Any] = {}
-        self.broken: Any = TensorArray(torch.zeros(num, dtype=torch.bool, device=self.device))
+        self._begun = False
+        self._all = torch.ones(num, dtype=torch.bool, device=self.device)
+        self.sensors = self.readings(self._memory, "sensor")
+        self.applied = self.readings(self._memory, "applied")
+        self.broken: Any = TensorArray(self._memory["broken"])
 
-    def _own_models(self) -> dict[str, torch.Tensor]:
-        """Return the fields of the model in which simulations differ, (num, ...)."""
-        if not self._host.models:
-            return {}
-        names = [*self._host.models, *(name for name in _DERIVED if name not in self._host.models)]
-        model = self._sim_model.model
-        fields = {}
-        for name in names:
-            if name.startswith("load."):
-                fields[name] = torch.zeros((self._num, model.nv), device=self.device)
-            elif np.size(_nominal(model, name)):
-                fields[name] = self._device.model_tensor(name)
-        return fields
+    def _allocated(self) -> dict[str, torch.Tensor]:
+        """Return all tensors that a step changes, by name."""
+        state = {name: self.physics.tensor(name) for name in STATE}
+        memory = {name: self._own_field(name.removeprefix("model.")) for name in self._names("model")}
+        for group, fields in (("sensor", self._spec.sensors), ("applied", self._spec.commands)):
+            for field in fields:
+                kind = torch_type(field.numpy_dtype)
+                memory[f"{group}.{field.name}"] = torch.zeros((self._num, *field.shape), dtype=kind, device=self.device)
+        memory |= {f"saved.{name}": torch.zeros_like(tensor) for name, tensor in state.items()}
+        broken = torch.zeros(self._num, dtype=torch.bool, device=self.device)
+        return {**state, **memory, "overflow": self._overflow, "broken": broken}
+
+    def _names(self, group: str) -> list[str]:
+        return [f"{group}.{name}" for name in self.writer.models]
+
+    def _own_field(self, name: str) -> torch.Tensor:
+        """Return a field of the model in which simulations differ, (num, ...)."""
+        if name.startswith("load."):
+            return torch.zeros((self._num, self._sim_model.model.nv), device=self.device)
+        field: torch.Tensor = self.physics.model_tensor(name)
+        return field
+
+    @staticmethod
+    def readings(memory: Mapping[str, torch.Tensor], group: str) -> dict[str, Any]:
+        """Return the ``sensor`` or ``applied`` values of `present`, or of what follows it, as arrays by name."""
+        first = f"{group}."
+        return arrays_of({name.removeprefix(first): value for name, value in memory.items() if name.startswith(first)})
+
+    @property
+    def present(self) -> dict[str, torch.Tensor]:
+        """The tensors that a step changes, by name: the state, ``sensor.``, ``applied.`` and more."""
+        return self._memory
 
     def _ctrl_columns(self, name: str) -> torch.Tensor:
-        numbers = numbers_of(self._sim_model.commands[name], self._state["ctrl"].shape[1])
+        numbers = numbers_of(self._sim_model.commands[name], self._memory["ctrl"].shape[1])
         return torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
 
     # -- for SensorReader ------------------------------------------------------------------------------------------
@@ -123,76 +137,35 @@ class TensorBatch(Simulations):
         Raises:
             ValueError: there is no such field.
         """
-        return TensorArray(self._device.tensor(name))
+        return TensorArray(self.physics.tensor(name))
 
     # -- episodes --------------------------------------------------------------------------------------------------
 
-    def prepare(self, rows: np.ndarray, seeds: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
-        """Draw the next episode of these robots, and copy its start to the device.
+    def begin(self, starts: torch.Tensor, mask: TensorArray | None = None) -> None:
+        """Move robots to their starts.
 
         Args:
-            rows: numbers of robots, (n,).
-            seeds: the seed of each start, (n,).
-            starts: as for `sim.batch.SimBatch.reset`, (n, ...).
-        """
-        for first in range(0, len(rows), self._host.num):
-            part = slice(first, first + self._host.num)
-            self._prepare(rows[part], seeds[part], {name: value[part] for name, value in starts.items()})
-
-    def _prepare(self, rows: np.ndarray, seeds: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
-        slots = np.arange(len(rows))
-        state = self._host.reset(slots, seeds, starts)
-        batch = self._host.open_batch
-        values: dict[str, np.ndarray] = {name: batch.bind(name)[slots] for name in _STARTED}
-        values |= {f"model.{name}": self._model_rows(name, slots) for name in self._models}
-        values |= {f"sensor.{name}": value for name, value in state.sensors.items()}
-        values |= {f"applied.{name}": value for name, value in state.applied.items()}
-        numbers = self._sent(rows)
-        for name, value in values.items():
-            if name not in self._next:
-                kind = torch.from_numpy(value[:0]).dtype
-                kind = torch.float32 if name in _STARTED or name.startswith("model.") else kind
-                self._next[name] = torch.zeros((self._num, *value.shape[1:]), dtype=kind, device=self.device)
-            self._next[name][numbers] = self._sent(value).to(self._next[name].dtype)
-
-    def _model_rows(self, name: str, slots: np.ndarray) -> np.ndarray:
-        live = self._host.models[name] if name in self._host.models else self._host.open_batch.expand(name)
-        rows: np.ndarray = np.asarray(live).reshape(self._host.num, -1)[slots]
-        return rows
-
-    def _sent(self, values: np.ndarray) -> torch.Tensor:
-        """Return values on the device; on a GPU the host does not wait."""
-        tensor = torch.from_numpy(np.ascontiguousarray(values))
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
-
-    def begin(self, mask: TensorArray | None = None) -> None:
-        """Move robots to their prepared starts.
-
-        Args:
+            starts: a row for each robot in the layout of `writer`, int64 (num, width); other words may follow.
             mask: the robots, bool (num,); None for all.
-
-        Raises:
-            EpisodeError: no start was prepared.
         """
-        if not self._next:
-            raise EpisodeError("begin before prepare: no start was drawn yet")
-        chosen = None if mask is None else mask.tensor
-        for name, tensor in self._state.items():
-            start = self._next[name] if name in self._next else torch.zeros_like(tensor)
-            tensor.copy_(_chosen(chosen, start, tensor))
-        for name, tensor in self._models.items():
-            tensor.copy_(_chosen(chosen, self._next[f"model.{name}"].reshape(tensor.shape), tensor))
-        for kind, values in (("sensor", self.sensors), ("applied", self.applied)):
-            for key, start in self._next.items():
-                group, _, name = key.partition(".")
-                if group != kind:
-                    continue
-                if name in values:
-                    _write(values[name], _chosen(chosen, start, values[name].tensor))
-                else:
-                    values[name] = TensorArray(start.clone())
-        self._overflow.copy_(_chosen(chosen, torch.zeros_like(self._overflow), self._overflow))
-        _write(self.broken, _chosen(chosen, torch.zeros_like(self.broken.tensor), self.broken.tensor))
+        self.commit(self.begun(self._memory, starts, self._all if mask is None else mask.tensor))
+
+    def begun(
+        self, memory: Mapping[str, torch.Tensor], starts: torch.Tensor, mask: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return what follows `present`, or what a step made of it, where robots begin an episode.
+
+        Args:
+            memory: all that a step changes; a missing name is the present value.
+            starts: as for `begin`.
+            mask: the robots that begin, bool (num,).
+        """
+        now = {**self._memory, **memory}
+        values = self.writer.layout.views(starts[:, : self.writer.layout.width])
+        following = {name: _chosen(mask, value.reshape(now[name].shape), now[name]) for name, value in values.items()}
+        for name in (*(name for name in STATE if name not in STARTED), "overflow", "broken"):
+            following[name] = now[name].masked_fill(_beside(mask, now[name]), 0)
+        return {**memory, **following}
 
     def step(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
         """Apply the commands for one control period.
@@ -204,83 +177,76 @@ class TensorBatch(Simulations):
         Raises:
             EpisodeError: no episode has begun.
         """
-        before = self.command(commands)
+        self.command(self.commanded(commands))
         self.advance()
-        self.keep(self.read(moved, before), commands, moved)
+        self.commit(self.after(commands, moved))
 
-    def command(self, commands: Mapping[str, TensorArray]) -> dict[str, TensorArray]:
-        """Do the first part of a step: give the actuators these commands, and return the state before the step.
+    def commanded(self, commands: Mapping[str, TensorArray]) -> dict[str, torch.Tensor]:
+        """Return what `command` stores: the state before the step, and the actuators' commands.
 
-        Arguments and errors are those of `step`.
+        Raises:
+            EpisodeError: no episode has begun.
         """
-        if not self.sensors:
+        if not self._begun:
             raise EpisodeError("step before begin: no episode runs yet")
-        before = {name: TensorArray(tensor.clone()) for name, tensor in self._state.items()}
-        ctrl = self._state["ctrl"]
+        ctrl = self._memory["ctrl"].clone()
         for name, columns in self._columns.items():
             ctrl[:, columns] = commands[name].tensor.reshape(self._num, -1).to(ctrl.dtype)
+        return {"ctrl": ctrl, **{f"saved.{name}": self._memory[name].clone() for name in STATE}}
+
+    def command(self, commanded: Mapping[str, torch.Tensor]) -> None:
+        """Do the first part of a step: store what `commanded` returned."""
+        self.commit(commanded)
         if self._load is not None:
             self._load.take_up()  # of the models that the latest episodes drew
             qpos, qvel, held = (self.bind(name) for name in ("qpos", "qvel", "ctrl"))
             self._load.apply(qpos, qvel, held, None)
-        return before
 
     def advance(self) -> None:
         """Do the second part of a step: advance the physics by one control period."""
-        self._device.advance_with_torch()
+        self.physics.advance_with_torch()
         self._steps += 1
 
-    def read(self, moved: TensorArray, before: Mapping[str, TensorArray]) -> dict[str, Any]:
-        """Do the third part of a step: restore the robots that do not move, and return all sensors in new arrays.
+    def after(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> dict[str, torch.Tensor]:
+        """Do the third part of a step: return what follows `present`, with robots that did not move as they were.
 
         Args:
+            commands: as for `step`.
             moved: as for `step`.
-            before: the state that `command` returned.
         """
-        mask = moved.tensor
-        for name, tensor in self._state.items():
-            tensor.copy_(_chosen(mask, tensor, before[name].tensor))
-        bad = ~self._is_finite()
-        lost = (self._overflow & ~self._harmless) != 0
-        _write(self.broken, self.broken.tensor | ((bad | lost) & mask))
+        now, mask = self._memory, moved.tensor
+        following = {name: _chosen(mask, now[name], now[f"saved.{name}"]) for name in STATE}
+        bad = ~(torch.cat([now["qpos"], now["qvel"]], dim=1).abs() < MAX_VALUE).all(dim=1)  # NaN is below no number
+        lost = (now["overflow"] & ~self._harmless) != 0
+        following["broken"] = now["broken"] | ((bad | lost) & mask)
         current = mask & ~bad
         read: dict[str, Any] = self._read()
-        return {
-            name: TensorArray(_chosen(current, value.tensor, self.sensors[name].tensor)) for name, value in read.items()
-        }
+        for name, value in read.items():
+            following[f"sensor.{name}"] = _chosen(current, value.tensor, now[f"sensor.{name}"])
+        for name in self.applied:
+            held = now[f"applied.{name}"]
+            following[f"applied.{name}"] = _chosen(mask, commands[name].tensor.to(held.dtype), held)
+        return following
 
-    def keep(self, sensors: Mapping[str, Any], commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
-        """Do the last part of a step: store sensors from `read` as the newest reading, and commands as applied."""
-        for name, value in sensors.items():
-            _write(self.sensors[name], value.tensor)
-        for name, held in self.applied.items():
-            _write(held, _chosen(moved.tensor, commands[name].tensor.to(held.tensor.dtype), held.tensor))
+    def commit(self, following: Mapping[str, torch.Tensor]) -> None:
+        """Do the last part of a step: store what `after` or `begun` returned as the present."""
+        self._begun = True
+        copy_all((self._memory[name], value) for name, value in following.items())
 
     def memory(self) -> list[torch.Tensor]:
-        """Return the tensors that a step changes, other than its commands."""
-        arrays = [*self.sensors.values(), *self.applied.values(), self.broken]
-        return [*self._state.values(), *self._models.values(), self._overflow, *(array.tensor for array in arrays)]
-
-    def _is_finite(self) -> torch.Tensor:
-        numbers = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
-        return (numbers.abs() < MAX_VALUE).all(dim=1)  # a NaN is below no number
+        """Return the tensors that a step changes."""
+        return list(self._memory.values())
 
     def close(self) -> None:
         """Free the host's simulations. Safe to call more than once."""
-        self._host.close()
+        self.writer.close()
 
 
-def _chosen(mask: torch.Tensor | None, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _beside(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return the mask with an axis of length 1 for each further axis of the values."""
+    return mask.reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def _chosen(mask: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Return the rows of ``one`` where the mask is true, and else those of ``other``."""
-    if mask is None:
-        return one
-    return torch.where(mask.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
-
-
-def _write(array: Any, values: torch.Tensor) -> None:
-    array.tensor.copy_(values)
-
-
-def _nominal(model: mujoco.MjModel, field: str) -> Any:
-    owner, _, name = field.rpartition(".")
-    return getattr(model.opt if owner == "opt" else model, name)
+    return torch.where(_beside(mask, one), one, other)

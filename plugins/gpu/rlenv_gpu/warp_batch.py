@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +18,7 @@ from sim.initial_state import InitialState
 from sim.model import Refreshed, SimModel, numbers_of
 from sim.state import SensorReader, Writer, checked, rows_of
 
-__all__ = ["MAX_VALUE", "STATE", "WarpBatch", "WarpDevice", "open_device"]
+__all__ = ["MAX_VALUE", "STATE", "Mirror", "WarpBatch", "WarpDevice", "open_device"]
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "time")
 """The fields that, with the model, determine the next step."""
@@ -70,7 +71,8 @@ class WarpDevice:
         self._mirrors: dict[str, np.ndarray] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}  # in Warp, which has matrices where MuJoCo has rows of nine
         self._graph: Any = None
-        self._warm = False
+        self._warm = self._recording = False
+        self._recorded_in: list[object] = []  # the memory of recordings
         for name in STATE:
             self.bind(name)
         self.pull()
@@ -147,14 +149,72 @@ class WarpDevice:
 
     def advance_with_torch(self) -> None:
         """Step as `advance` does, in PyTorch's current stream and so in order with its work."""
-        if not self._device.is_cuda:
+        with self._in_torchs_stream():
             self.advance()
+
+    @contextlib.contextmanager
+    def _in_torchs_stream(self) -> Iterator[None]:
+        if not self._device.is_cuda or self._recording:
+            yield
             return
         import torch
 
         stream = self._warp.stream_from_torch(torch.cuda.current_stream(torch.device(self.torch_device)))
         with self._warp.ScopedStream(stream, sync_enter=False):
-            self.advance()
+            yield
+
+    def mirror(self, tensor: Any) -> Mirror:
+        """Make a copy on the host of a tensor on the device, which the host reads without waiting."""
+        return Mirror(self._warp, tensor, self._in_torchs_stream)
+
+    def refuses_recording(self) -> str:
+        """Return why `record` can't record the physics together with PyTorch's work; empty if it can."""
+        if not self._device.is_cuda:
+            return "it runs on no GPU"
+        if not self._warp.is_mempool_enabled(self._device):
+            return "the device has no memory pools, or they are switched off (warp.set_mempool_enabled)"
+        if not self._warp.is_conditional_graph_supported():
+            return "a loop within a CUDA graph needs a driver for CUDA 12.4 or newer"
+        return ""
+
+    def record(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Record PyTorch's work and steps of the physics as one CUDA graph, and return a function that launches it.
+
+        Warp records, because its loops within a graph suspend and resume the recording, after which PyTorch would not
+        know its own recording any more. PyTorch's tensors come from a pool of their own, which lives as long as the
+        graph.
+
+        Args:
+            function: enqueues the work, without waiting for the device; `advance` is called in it. It is not run.
+
+        Raises:
+            RuntimeError: a part of the work can't be recorded.
+        """
+        import torch
+
+        if reason := self.refuses_recording():
+            raise RuntimeError(reason)
+        stream, pool = self._warp.Stream(self._device), torch.cuda.MemPool()
+        torch.cuda.synchronize()
+        self._recording = True
+        try:
+            with (
+                self._warp.ScopedDevice(self._device), self._warp.ScopedStream(stream),
+                torch.cuda.stream(self._warp.stream_to_torch(stream)),
+                torch.cuda.use_mem_pool(pool, torch.device(self.torch_device)),
+                self._warp.ScopedCapture(stream=stream) as capture,
+            ):  # fmt: skip
+                function()
+        finally:
+            self._recording = False
+        graph, warp = capture.graph, self._warp
+        self._recorded_in.append(pool)
+
+        def launch() -> None:
+            with self._in_torchs_stream():
+                warp.capture_launch(graph)
+
+        return launch
 
     def advance(self) -> None:
         """Step all simulations by one control period.
@@ -162,7 +222,9 @@ class WarpDevice:
         On a GPU the second call records the period as a CUDA graph, and later calls launch the graph.
         """
         with self._warp.ScopedDevice(self._device):
-            if self._device.is_cuda and self._warm:
+            if self._recording:
+                self._period()
+            elif self._device.is_cuda and self._warm:
                 if self._graph is None:  # on a stream of its own: the default stream can't be recorded
                     with (
                         self._warp.ScopedStream(self._warp.Stream(self._device)),
@@ -215,6 +277,34 @@ class WarpDevice:
         flags = np.array(self._data.overflow.numpy())
         flags[rows] = 0
         self._data.overflow.assign(flags)
+
+
+class Mirror:
+    """A copy on the host of a tensor on the device, in memory that the device writes while the host goes on.
+
+    Args:
+        warp: the module.
+        tensor: the tensor, of one axis.
+        in_stream: enters PyTorch's stream.
+
+    Attributes:
+        values: the numbers that arrived last. While a copy is underway, some may be newer than others.
+    """
+
+    def __init__(
+        self, warp: ModuleType, tensor: Any, in_stream: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> None:
+        self._warp, self._source, self._in_stream = warp, warp.from_torch(tensor), in_stream
+        same = self._source.device.is_cpu
+        kind = self._source.dtype
+        self._target = None if same else warp.zeros(self._source.shape, dtype=kind, device="cpu", pinned=True)
+        self.values: np.ndarray = (self._source if self._target is None else self._target).numpy()
+
+    def send(self) -> None:
+        """Enqueue the copy in PyTorch's stream, behind the device's work so far."""
+        if self._target is not None:
+            with self._in_stream():
+                self._warp.copy(self._target, self._source)
 
 
 def _check(model: mujoco.MjModel) -> None:

@@ -20,7 +20,11 @@ from rlenv_robot.vector.env import VectorEnvironment
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
 
-from rlenv_gpu.environment import REFUSALS, Recorded, Recorder, for_tensors, tensors_in  # noqa: E402
+from rlenv_gpu.environment import REFUSALS, for_tensors  # noqa: E402
+from rlenv_gpu.fused import run_as_written  # noqa: E402
+from rlenv_gpu.launches import CountedLaunches  # noqa: E402
+from rlenv_gpu.packed import tensors_in  # noqa: E402
+from rlenv_gpu.recording import Recorded, Recorder  # noqa: E402
 from rlenv_gpu.tensor_array import TensorArray  # noqa: E402
 
 needs_warp = pytest.mark.skipif(
@@ -113,8 +117,14 @@ def in_fixed_memory(memory: Callable[[], list[Any]]) -> Recorder:
     return record
 
 
+def no_pools(function: Callable[[], Any]) -> Any:
+    raise RuntimeError("no memory pools")
+
+
 def fixed(value: Any) -> Any:
     """Return results whose tensors have memory of their own."""
+    if value is None:
+        return None
     if isinstance(value, TensorArray):
         return value.copy()
     if isinstance(value, Mapping):
@@ -125,8 +135,8 @@ def fixed(value: Any) -> Any:
 @needs_warp
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
-@pytest.mark.parametrize("recorded", [False, True])
-def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str, recorded: bool) -> None:
+@pytest.mark.parametrize("recorded", ["none", "parts", "whole"])
+def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str, recorded: str) -> None:
     """Both on Warp's CPU device, whose kernels are the same: 20 steps, three episodes each, refused actions.
 
     Recorded, the parts of a step leave their results in the same memory in every step, as on a GPU.
@@ -136,9 +146,11 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str,
     task, num, rng = make_task(name, steps=8), 4, np.random.default_rng(1)
     theirs = VectorEnvironment(WarpBatch(robot_model_of(task).make_sim_model(looks=False), num, "cpu"), task, seed=3)
     ours = rr.make_vector(task, num, seed=3, device="warp:cpu", arrays="torch")
-    if recorded:
-        for part in (ours._act, ours._judge):
+    if recorded != "none":
+        for part in (ours._act, ours._judge, ours._whole):
             part._record = in_fixed_memory(ours._memory)
+    if recorded == "parts":
+        ours._whole._record = no_pools
     table, tensors = theirs.reset(), ours.reset()
     flat = flat_for(task)
     (field,) = task.action
@@ -170,11 +182,169 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str,
         if "final" in extra:
             assert_same(more["final"], extra["final"])
             assert list(more["final"]["index"]) == np.flatnonzero(host(more["final"].mask)).tolist()
-    assert (ours._act._repeat is not None) == (ours._judge._repeat is not None) == recorded
+    assert ours.recording == ("parts: no memory pools" if recorded == "parts" else recorded)
     for options in ({}, {}, {"seed": 5}, {}):
         assert_same(ours.reset(options)["observation"], theirs.reset(options)["observation"])
     ours.close()
     theirs.close()
+
+
+@needs_warp
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["so101-reach", "so101-pair-lift"])  # the second has two fields of an action
+def test_a_recorded_step_is_five_launches_and_the_host_waits_for_none(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes end in each step, so that others are sent to the device in each step too."""
+    envs = rr.make_vector(name, 4, seed=0, steps=1, device="warp:cpu", arrays="torch")
+    for part in (envs._act, envs._judge, envs._whole):
+        part._record = in_fixed_memory(envs._memory)
+    table = envs.reset()
+    action = {field.name: torch.zeros((4, *field.shape)) for field in envs.action}
+
+    def step() -> None:
+        nonlocal table
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+
+    for _ in range(5):
+        step()
+    assert envs.recording == "whole"
+    repeat, refused = envs._whole._repeat, unexpected("the host waits for the device")
+    for waiting in ("synchronize", "Event.synchronize", "Stream.synchronize"):
+        monkeypatch.setattr(f"torch.cuda.{waiting}", refused)
+    monkeypatch.setattr(envs._whole, "_repeat", lambda: None)  # the graph, which is one launch
+    for _ in range(3):
+        with CountedLaunches() as counted:
+            step()
+        assert counted.launches.pop("index_copy_") == 1
+        sent = 2  # the copy of the episodes to the device, which is none on the CPU, and that to their places
+        assert counted.launches.total() + 1 + sent <= 5
+        assert counted.waits.total() == 0
+        assert repeat is not None
+        repeat()
+    assert envs.waits[0] == 0
+    envs.close()
+
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+
+
+def steps_on_gpu(
+    task: Any, num: int, graph: bool, compiled: bool, physics: bool, count: int
+) -> Iterator[dict[str, Any]]:
+    """Tables of steps with random actions, on the host."""
+    with rr.make_vector(task, num, seed=0, device="warp", arrays="torch") as envs:
+        if not graph:
+            for part in (envs._act, envs._judge, envs._whole):
+                part._record = None
+        if not compiled:
+            envs._command._compiler = envs._end_step._compiler = None
+        if not physics:
+            envs.batch.physics._period = lambda: None
+        table, rng = envs.reset(), torch.Generator().manual_seed(0)
+        for _ in range(count):
+            action = {
+                field.name: (torch.rand((num, *field.shape), generator=rng) * 0.6 - 0.3).clamp(*map(float, span(field)))
+                for field in envs.action
+            }
+            table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+            shown = {name: table[name] for name in ("frame_no", "observation", "terminated", "truncated")}
+            final = table["extra_info"]["final"]
+            last = {name: final[name] for name in ("index", "observation", "success", "metrics")}
+            yield {path: host(value).copy() for path, value in leaves({**shown, "final": last, **reward_of(reward)})}
+        assert envs.recording == ("whole" if graph else "none")
+        assert envs.compiled == compiled
+
+
+def span(field: Any) -> tuple[Any, Any]:
+    return np.max(field.bounds[0]), np.min(field.bounds[1])
+
+
+def reward_of(table: Any) -> dict[str, Any]:
+    return {"reward": table["reward"]}
+
+
+@needs_warp
+@on_gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
+def test_on_a_gpu_the_graph_gives_the_bits_of_calls(name: str) -> None:
+    """Without the physics, which repeats itself only approximately; three episodes in each of 64 environments."""
+    task = make_task(name, steps=4)
+    ours, theirs = (steps_on_gpu(task, 64, graph, False, False, 12) for graph in (True, False))
+    for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        for path, value in other.items():
+            np.testing.assert_array_equal(one[path], value, err_msg=f"{path} in step {step}")
+
+
+@needs_warp
+@on_gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
+def test_on_a_gpu_a_compiled_graph_with_physics_is_close_to_calls(name: str) -> None:
+    task = make_task(name, steps=4)
+    pytest.importorskip("triton")
+    ours, theirs = (steps_on_gpu(task, 64, fast, fast, True, 12) for fast in (True, False))
+    for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        for path, value in other.items():
+            np.testing.assert_allclose(one[path], value, atol=2e-3, rtol=2e-3, err_msg=f"{path} in step {step}")
+
+
+@needs_warp
+@on_gpu
+@pytest.mark.timeout(900)
+def test_on_a_gpu_no_step_waits() -> None:
+    """PyTorch raises where the host would wait for the device; the queue counts its own waits for episodes."""
+    with rr.make_vector("so101-reach", 64, seed=0, steps=4, device="warp", arrays="torch") as envs:
+        table, action = envs.reset(), {"joint_target": torch.zeros(64, 6, device=envs.device)}
+        for step in range(40):
+            if step == 20:
+                assert envs.recording == "whole"
+                torch.cuda.synchronize()
+                torch.cuda.set_sync_debug_mode("error")
+            try:
+                table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+            finally:
+                if step == 39:
+                    torch.cuda.set_sync_debug_mode("default")
+
+
+def unexpected(problem: str) -> Callable[..., None]:
+    def refuse(*args: object) -> None:
+        raise AssertionError(problem)
+
+    return refuse
+
+
+@needs_warp
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["so101-push", "go2-walk"])
+def test_functions_that_are_written_down_give_the_same_tables(name: str) -> None:
+    ours, theirs = (rr.make_vector(name, 3, seed=0, steps=4, device="warp:cpu", arrays="torch") for _ in range(2))
+    for part in (ours._command, ours._end_step):
+        part._compiler = run_as_written
+    rng, tables = np.random.default_rng(0), [ours.reset(), theirs.reset()]
+    for _ in range(10):
+        action = {
+            field.name: torch.from_numpy(
+                np.clip(rng.normal(0, 0.3, (3, *field.shape)), *field.bounds).astype(np.float32)
+            ) for field in ours.action
+        }  # fmt: skip
+        rewards = []
+        for place, envs in enumerate((ours, theirs)):
+            table = tables[place]
+            tables[place], reward = envs.step({
+                "env_id": table["env_id"], "frame_no": table["frame_no"], "action": action
+            })  # fmt: skip
+            rewards.append(reward["reward"])
+        assert (rewards[0] == rewards[1]).all()
+        for key in ("frame_no", "observation", "terminated", "truncated"):
+            for (path, one), (_, other) in zip(leaves(tables[0][key]), leaves(tables[1][key]), strict=True):
+                np.testing.assert_array_equal(host(one), host(other), err_msg=f"{key}{path}")
+    assert ours.compiled
+    assert not theirs.compiled
+    for envs in (ours, theirs):
+        envs.close()
 
 
 @needs_warp

@@ -38,6 +38,11 @@ def on_device(batch: TensorBatch, values: Any) -> TensorArray:
     return TensorArray(torch.from_numpy(np.asarray(values)).to(batch.device))
 
 
+def started(batch: TensorBatch, seeds: np.ndarray | None = None) -> torch.Tensor:
+    rows = batch.writer.rows(np.arange(NUM) if seeds is None else seeds, {})
+    return torch.from_numpy(rows).to(batch.device)
+
+
 def host(values: Any) -> np.ndarray:
     array: np.ndarray = values.tensor.cpu().numpy().copy()
     return array
@@ -50,8 +55,7 @@ def test_drawn_robots_move_as_on_the_cpu(device: str | None) -> None:
     ours, theirs = TensorBatch(model, NUM, device, randomise=DRAWN), SimBatch(model, NUM, randomise=DRAWN)
     seeds = np.arange(7, 7 + NUM)
     state = theirs.reset(seeds=seeds)
-    ours.prepare(np.arange(NUM), seeds, {})
-    ours.begin()
+    ours.begin(started(ours, seeds))
     for name, value in state.sensors.items():
         np.testing.assert_array_equal(host(ours.sensors[name]), value)
     assert len({float(mass) for mass in theirs.models["body_mass"][:, -1]}) == NUM
@@ -70,10 +74,9 @@ def test_drawn_robots_move_as_on_the_cpu(device: str | None) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_mujoco_derives_from_drawn_masses_is_each_robots_own(device: str | None) -> None:
     batch = TensorBatch(so101(looks=False), NUM, device, randomise=DRAWN)
-    batch.prepare(np.arange(NUM), np.arange(NUM), {})
-    batch.begin()
+    batch.begin(started(batch))
     model = so101(looks=False).model
-    fields = {name: tensor.cpu().numpy() for name, tensor in batch._models.items()}
+    fields = {name: batch.present[f"model.{name}"].cpu().numpy() for name in batch.writer.models}
     for row in range(NUM):
         for name in ("body_mass", "body_inertia", "dof_damping", "actuator_gainprm", "actuator_biasprm"):
             getattr(model, name)[...] = fields[name][row].reshape(getattr(model, name).shape)
@@ -88,11 +91,8 @@ def test_what_mujoco_derives_from_drawn_masses_is_each_robots_own(device: str | 
 def test_only_robots_of_the_mask_move_and_begin(device: str | None) -> None:
     batch = TensorBatch(go2(looks=False), NUM, device)
     with pytest.raises(EpisodeError):
-        batch.begin()
-    batch.prepare(np.arange(NUM), np.arange(NUM), {})
-    with pytest.raises(EpisodeError):
         batch.step({}, on_device(batch, np.ones(NUM, bool)))
-    batch.begin()
+    batch.begin(started(batch))
     first = {name: host(value) for name, value in batch.sensors.items()}
     told = {"joint_target": on_device(batch, first["joint_goal"] + np.float32(0.1))}
     batch.step(told, on_device(batch, [True, False, True]))
@@ -100,7 +100,7 @@ def test_only_robots_of_the_mask_move_and_begin(device: str | None) -> None:
     assert (moved[1] == first["joint_position"][1]).all()
     assert (moved[[0, 2]] != first["joint_position"][[0, 2]]).any(axis=1).all()
     np.testing.assert_array_equal(host(batch.applied["joint_target"])[1], first["joint_goal"][1])
-    batch.begin(on_device(batch, [True, False, False]))
+    batch.begin(started(batch), on_device(batch, [True, False, False]))
     np.testing.assert_array_equal(host(batch.sensors["joint_position"])[0], first["joint_position"][0])
     np.testing.assert_array_equal(host(batch.sensors["joint_position"])[2], moved[2])
 
@@ -108,17 +108,15 @@ def test_only_robots_of_the_mask_move_and_begin(device: str | None) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_robot_whose_physics_fails_is_broken_until_it_begins_again(device: str | None) -> None:
     batch = TensorBatch(go2(looks=False), NUM, device)
-    batch.prepare(np.arange(NUM), np.arange(NUM), {})
-    batch.begin()
+    batch.begin(started(batch))
     before = {name: host(value) for name, value in batch.sensors.items()}
-    batch._state["qvel"][1, 0] = float("nan")
+    batch.present["qvel"][1, 0] = float("nan")
     held = {"joint_target": on_device(batch, before["joint_goal"])}
     everyone = on_device(batch, np.ones(NUM, bool))
     batch.step(held, everyone)
     assert host(batch.broken).tolist() == [False, True, False]
     assert all(np.isfinite(host(value)).all() for value in batch.sensors.values())
-    batch.prepare(np.array([1]), np.array([5]), {})
-    batch.begin(batch.broken)
+    batch.begin(started(batch, np.arange(5, 5 + NUM)), batch.broken)
     batch.step(held, everyone)
     assert not host(batch.broken).any()
 
