@@ -99,7 +99,8 @@ def check_robot(
     if not probes:  # making it hung, or ended the process
         return Report("robot that was not made", checks, (), seconds)
     (probe,) = probes
-    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot))
+    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot),
+                  steps=log.steps)  # fmt: skip
 
 
 def _digest(robot: Robot) -> str:
