@@ -27,9 +27,6 @@ _OPTIONS = {
     "seed": "whole number from 0: given to the environment's reset",
     "options": "mapping: given to the environment's reset as its options",
 }
-_WATCHED_STEPS = 100
-"""Steps after which an environment is no longer watched for writing into its actions."""
-
 _REWARD = Field("reward", (), "float64", meaning="as the environment gives it")
 
 
@@ -145,6 +142,11 @@ class ForeignWorld(World):
                     self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take {wanted} alone"] = None
 
     @property
+    def foreign(self) -> Foreign:
+        """The adapted environment. A checker asks it for the arrays that the adapter copies."""
+        return self._env
+
+    @property
     def name(self) -> str:
         """The environment's id if it is registered, otherwise the name of its class."""
         spec = getattr(self._env, "spec", None)
@@ -196,8 +198,6 @@ class GymnasiumWorld(ForeignWorld):
         self._acting = SpaceFields(env.action_space, "action")
         self.observation = Spec("observation", self._observed.fields)
         self.action = Spec("action", self._acting.fields)
-        self._previous: tuple[dict[str, np.ndarray], Foreign] = {}, None
-        self._steps_watched = 0
 
     def reset(self, options: Options) -> TimeStep:
         """Reset the Gymnasium environment.
@@ -216,9 +216,7 @@ class GymnasiumWorld(ForeignWorld):
         Raises:
             TypeError: the result does not conform to Gymnasium's interface.
         """
-        value = self._acting.to_value(action)
-        answer = self._env.step(value)
-        self._watch_action(action, value)
+        answer = self._env.step(self._acting.to_value(action))
         expected = "observation, reward, terminated, truncated and info"
         observation, reward, terminated, truncated, info = answer_parts(answer, 5, "step", expected)
         timestep = self._timestep(observation, plain_number(reward, "reward"), terminated, truncated, info)
@@ -230,24 +228,8 @@ class GymnasiumWorld(ForeignWorld):
     ) -> TimeStep:
         check_flags(terminated=terminated, truncated=truncated)
         named = self._observed.to_fields(observation, "observation")
-        before, info_before = self._previous
-        for name, array in named.items():
-            if name in before and array.size and np.may_share_memory(array, before[name]):
-                self.remarks[f"{name} is the array of the call before; Gymnasium asks for a new one"] = None
-        if info is info_before:
-            self.remarks["info is the dictionary of the call before; Gymnasium asks for a new one"] = None
-        self._previous = named, info
         extra: ExtraInfo = {"info": copied_info(plain_mapping(info, "info"))}
         return TimeStep(named, reward, bool(terminated), bool(truncated), extra)
-
-    def _watch_action(self, action: Mapping[str, np.ndarray], value: Foreign) -> None:
-        """Add a remark if a step has written into its action; look at the first steps alone, since it costs time."""
-        if self._steps_watched >= _WATCHED_STEPS:
-            return
-        self._steps_watched += 1
-        now = self._acting.to_fields(value, "action")
-        if any(not np.array_equal(now[name], action[name]) for name in now):
-            self.remarks["step writes into the action that its caller gave, and may use again"] = None
 
 
 def answer_parts(answer: Foreign, count: int, call: str, expected: str) -> tuple[Foreign, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import time
@@ -32,6 +33,9 @@ from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
 __all__ = ["Subject", "subject_of"]
+
+_NUMBERS = ("num_envs", "num", "n", "number", "count")
+"""Names of the one parameter of a factory that makes a batch."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def subject_of(
         name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), a folder of recorded data, a program
             (``exec:COMMAND`` or ``tcp://HOST:PORT``, see `rlenv_kit.json_subject.JsonSubject`), or
             ``module:factory``; the module may be a file (``path/to/file.py:factory``). The factory makes an
-            environment, a world, a task, a robot, source data, or an environment of Gymnasium or PettingZoo.
+            environment, a world, a task, a robot, source data, or an environment of Gymnasium or PettingZoo; with the
+            parameter ``num_envs``, a batch.
         where: the robot, as for `rlenv_robot.make`.
         keys: as for `rlenv_robot.make`.
         bounds: limits on the motions of a real robot.
@@ -180,6 +185,8 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
     factory: Any = load_object(_importable(name), Path.cwd())
     if not callable(factory):
         raise TypeError(f"{name!r} is a {type(factory).__name__}, expected a class or a function without arguments")
+    if _takes_a_number(factory):
+        return Subject(name, None, make_batch=factory)
     factory = _named(factory, _importable(name))
     made = factory()
     if isinstance(made, Task | World):
@@ -194,6 +201,16 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
         real = isinstance(world, RobotWorld) and not is_simulated(world.robot)
         return Subject(name, factory, is_real=real)
     return _foreign(name, made, factory)
+
+
+def _takes_a_number(factory: Callable[..., Any]) -> bool:
+    """Return whether a factory makes a batch: it needs one argument, the number of environments."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a class of C without a signature
+        return False
+    needed = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    return len(needed) == 1 and needed[0].name in _NUMBERS
 
 
 def _named(factory: Callable[[], Any], name: str) -> Callable[[], Any]:

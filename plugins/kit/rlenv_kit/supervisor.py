@@ -146,6 +146,7 @@ class CallLog:
         running: the call in progress, or None.
         given_up: once True, no further call reaches the subject.
         wrong_answer: the first wrong answer of a program since `clear`, or None.
+        steps: number of calls of step in the whole run.
     """
 
     def __init__(self, deadlines: Deadlines, witness: Witness | None = None) -> None:
@@ -155,6 +156,7 @@ class CallLog:
         self.running: _Call | None = None
         self.given_up = False
         self.wrong_answer: WrongAnswer | None = None
+        self.steps = 0
         self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
         self._begin: _Call | None = None
         self._steps = 0
@@ -177,6 +179,7 @@ class CallLog:
             self._begin, self._steps = call, 0
         elif name == "step":
             self._steps += 1
+            self.steps += 1
         if self._witnessed:
             self.witness.calls(name, self.how())
         try:
