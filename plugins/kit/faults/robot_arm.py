@@ -5,6 +5,8 @@ Style: one class whose methods are hooks, vectors of NumPy, and second-order joi
 
 from __future__ import annotations
 
+import functools
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +48,17 @@ def vector(values):
     return np.append(np.asarray(values["joint_target"], float), float(values["gripper_target"]))
 
 
+def locked(call):
+    """Let a stop from another thread wait for the end of a call, which takes a moment."""
+
+    @functools.wraps(call)
+    def run(self, *arguments):
+        with self.lock:
+            return call(self, *arguments)
+
+    return run
+
+
 class Arm:
     """Four joints and a gripper; simulated time passes in steps alone."""
 
@@ -53,9 +66,11 @@ class Arm:
     spec = ARM
 
     def __init__(self):
+        self.lock = threading.RLock()
         self.now_ns, self.stopped, self.ready, self.closed = 0, None, False, False
         self.q, self.v, self.goal = np.zeros(5), np.zeros(5), np.zeros(5)
 
+    @locked
     def reset(self, options):
         self.must_be_open("reset")
         check_reset_options(self.spec.commands, options)
@@ -74,6 +89,7 @@ class Arm:
     def place(self, pose):
         self.q, self.v, self.goal = pose.copy(), np.zeros(5), pose.copy()
 
+    @locked
     def step(self, command):
         self.must_be_open("step")
         if not self.ready:
@@ -108,11 +124,13 @@ class Arm:
         low, high = (vector({name: self.spec.commands[name].bounds[k] for name in ARM.commands.names}) for k in (0, 1))
         self.v, self.goal = np.zeros(5), np.clip(self.q, low, high)
 
+    @locked
     def stop(self, reason):
         if self.stopped is None:
             self.stopped = str(reason)
         self.hold()
 
+    @locked
     def read(self):
         return self.measured() if self.ready else None
 

@@ -6,6 +6,8 @@ to their goal at a bounded speed.
 
 from __future__ import annotations
 
+import functools
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +79,17 @@ def picture(x, y, lamp):
     return pixels
 
 
+def locked(call):
+    """Let a stop from another thread wait for the end of a call, which takes a moment."""
+
+    @functools.wraps(call)
+    def run(self, *arguments):
+        with self.lock:
+            return call(self, *arguments)
+
+    return run
+
+
 class Gantry:
     """Three axes and a lamp over a floor."""
 
@@ -84,10 +97,12 @@ class Gantry:
     spec = GANTRY
 
     def __init__(self):
+        self.lock = threading.RLock()
         self.axes, self.finder, self.lamp, self.now_ns = [Axis() for _ in range(3)], RangeFinder(), 0, 0
         self.reason = None
         self.opened = self.closed = False
 
+    @locked
     def reset(self, options):
         self.check_open()
         check_reset_options(self.spec.commands, options)
@@ -110,6 +125,7 @@ class Gantry:
             axis.goal = goal
         self.lamp = int(values["lamp"])
 
+    @locked
     def step(self, command):
         self.check_open()
         if not self.opened:
@@ -137,10 +153,12 @@ class Gantry:
         for axis in self.axes:
             axis.hold()
 
+    @locked
     def stop(self, reason):
         self.reason = str(reason) if self.reason is None else self.reason
         self.hold()
 
+    @locked
     def read(self):
         return self.report() if self.opened else None
 

@@ -5,6 +5,7 @@ Style: sliders on rails that all robots share, with one peculiarity each.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from dataclasses import replace
@@ -34,6 +35,17 @@ def described(count=2, sensor_type="float32", **changes):
     return replace(spec, **changes)
 
 
+def locked(call):
+    """Let a stop from another thread wait for the end of a call, which takes a moment."""
+
+    @functools.wraps(call)
+    def run(self, *arguments):
+        with self.lock:
+            return call(self, *arguments)
+
+    return run
+
+
 class Rails:
     """Sliders that follow their goals with a lag of the first order."""
 
@@ -41,10 +53,12 @@ class Rails:
     spec = described()
 
     def __init__(self):
+        self.lock = threading.RLock()
         self.places = self.goals = np.zeros(self.spec.commands["goal"].shape)
         self.now_ns, self.why, self.begun, self.ended = 0, None, False, False
         self.rng = np.random.default_rng()
 
+    @locked
     def reset(self, options):
         self.must_not_have_ended()
         check_reset_options(self.spec.commands, options)
@@ -61,6 +75,7 @@ class Rails:
     def start(self, start):
         return np.array({**self.spec.home, **start}["goal"], float)
 
+    @locked
     def step(self, command):
         self.must_not_have_ended()
         if not self.begun:
@@ -86,10 +101,12 @@ class Rails:
     def slide(self):
         self.places = self.goals + (self.places - self.goals) * np.exp(-PERIOD_NS / 1e9 / LAG_S)
 
+    @locked
     def stop(self, reason):
         self.why = str(reason) if self.why is None else self.why
         self.goals = np.clip(self.places, -1, 1)
 
+    @locked
     def read(self):
         return self.state() if self.begun else None
 
@@ -112,9 +129,9 @@ class Rails:
 class SlowRails(Rails):
     """Take 60 ms of the computer's time for a step of 20 ms."""
 
-    def slide(self):
+    def step(self, command):
         time.sleep(0.06)
-        super().slide()
+        return super().step(command)
 
 
 class CountingRails(Rails):
@@ -180,9 +197,6 @@ class LateRails(Rails):
 
 class LooseRails(Rails):
     """Have a play of 3 cm between motor and slider."""
-
-    def measured(self):
-        return self.places
 
     def slide(self):
         motor = getattr(self, "motor", self.places)

@@ -5,6 +5,9 @@ Style: one robot of two parts by name; joints of the second order with inertia a
 
 from __future__ import annotations
 
+import functools
+import threading
+
 import numpy as np
 
 from hal import EpisodeError, Field, IllegalAction, Limits, RobotSpec, RobotState, RobotStopped, Spec, check_clears
@@ -57,6 +60,17 @@ class Chain:
         self.angle = self.angle + seconds * self.speed
 
 
+def locked(call):
+    """Let a stop from another thread wait for the end of a call, which takes a moment."""
+
+    @functools.wraps(call)
+    def run(self, *arguments):
+        with self.lock:
+            return call(self, *arguments)
+
+    return run
+
+
 class Twins:
     """A left and a right arm."""
 
@@ -64,9 +78,11 @@ class Twins:
     spec = TWINS
 
     def __init__(self):
+        self.lock = threading.RLock()
         self.arms = {side: Chain() for side in SIDES}
         self.ticks, self.life, self.latched = 0, "new", None
 
+    @locked
     def reset(self, options):
         if self.life == "closed":
             raise EpisodeError("reset after close")
@@ -94,6 +110,7 @@ class Twins:
         """Return the torque that the motors of an arm make."""
         return arm.torque
 
+    @locked
     def step(self, command):
         if self.life != "open":
             raise EpisodeError(f"step of a robot that is {self.life}")
@@ -117,10 +134,12 @@ class Twins:
         for arm in self.arms.values():
             arm.brake()
 
+    @locked
     def stop(self, reason):
         self.latched = str(reason) if self.latched is None else self.latched
         self.brake()
 
+    @locked
     def read(self):
         return self.state() if self.life != "new" else None
 

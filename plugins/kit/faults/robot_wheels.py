@@ -6,7 +6,9 @@ first order, which is integrated exactly.
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -69,6 +71,17 @@ def drawn_pose(rng: np.random.Generator) -> np.ndarray:
     return rng.uniform([-0.5, -0.5, -1.0], [0.5, 0.5, 1.0])
 
 
+def locked(call):
+    """Let a stop from another thread wait for the end of a call, which takes a moment."""
+
+    @functools.wraps(call)
+    def run(self, *arguments):
+        with self.lock:
+            return call(self, *arguments)
+
+    return run
+
+
 class Wheels:
     """Two driven wheels; a reset draws where the base stands."""
 
@@ -76,8 +89,10 @@ class Wheels:
     spec = WHEELS
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self.state, self.phase, self.why, self.rng = State(), "new", None, np.random.default_rng()
 
+    @locked
     def reset(self, options):
         if self.phase == "closed":
             raise EpisodeError("reset after close: make a new base")
@@ -100,6 +115,7 @@ class Wheels:
             self.rng = np.random.default_rng(seed)
         return drawn_pose(self.rng)
 
+    @locked
     def step(self, command):
         if self.phase != "ready":
             raise EpisodeError(f"step while the base is {self.phase}")
@@ -115,6 +131,7 @@ class Wheels:
     def goal_of(self, command):
         return WHEELS.commands.validate(command, "command")["wheel_goal"].astype(float)
 
+    @locked
     def stop(self, reason):
         self.why = self.why if self.why is not None else str(reason)
         self.brake()
@@ -122,6 +139,7 @@ class Wheels:
     def brake(self):
         self.state = still(self.state)
 
+    @locked
     def read(self):
         return None if self.phase == "new" else self.measured(self.state)
 
