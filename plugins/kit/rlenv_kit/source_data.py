@@ -15,7 +15,7 @@ from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_facts import fact_checks
 from rlenv_kit.source_filters import filter_checks
 from rlenv_kit.source_probe import BATCH, SourceProbe, StandardSource
-from rlenv_kit.source_tables import Trajectory, layout_of, packed, read_steps
+from rlenv_kit.source_tables import Trajectory, layout_of, packed
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference
 
@@ -65,7 +65,7 @@ def check_source(
             "make", cast("Callable[[], StandardSource]", source)
         )  # fmt: skip
         supervisor.close = getattr(subject, "close", supervisor.close)
-        probe = SourceProbe(subject, seed, log)
+        probe = SourceProbe(subject, seed, log, None if made else cast("Callable[[], StandardSource]", source))
         probes.append(probe)
         return _plan(probe)
 
@@ -79,7 +79,7 @@ _ORDER = (
     "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
-    "positions", "actions of a part", "statistics of parts",
+    "positions", "actions of a part", "statistics of parts", "instances",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -245,7 +245,7 @@ class _Tables:
             return  # refused
         raise Failed(f"sample_steps without batch_size returned {answer!r:.60}", "it must be given")
 
-    @check("options", "options are the caller's", "contract", "ownership", "filters")
+    @check("options", "options are the caller's", "contract", "filters", "states")
     def options(self, probe: SourceProbe) -> None:
         for name, place in probe.changed.items():
             raise Failed(f"{name} changed the option {place} in the dictionary that it was given",
@@ -253,33 +253,34 @@ class _Tables:
 
     @check("ownership", "batches and options are the caller's", "contract", "seed")
     def ownership(self, probe: SourceProbe) -> None:
+        """Check that answers stay as they are, and that writing into them changes no later one."""
         options = {"seed": probe.seed}
         probe.log.call("init", probe.source.init, options)
-        first = probe.batch(BATCH)
-        kept, trees = copied_values(first), copied_values(list(probe.tables(2)))
-        content = [step.content for step in read_steps(kept)]
-        again = probe.batch(BATCH)
-        problem = deep_difference(kept, first)
-        if problem:
-            raise Failed(f"{problem} of a batch changed while the next one was drawn", "a batch is the caller's")
-        for table in (first, again):
-            _overwrite(table)
         if options != {"seed": probe.seed}:
             raise Failed("init changed the options that it was given")
+        first = self._answers()
+        kept = copied_values(first)
+        for call in _ANSWERS.values():
+            call(probe)
+        if problem := deep_difference(kept, first):
+            raise Failed(f"{problem} changed while others were drawn", "an answer is the caller's")
         probe.init()
-        if [step.content for step in read_steps(probe.batch(BATCH))] != content:
-            raise Failed("writing into a batch changed the data", "a batch is the caller's")
-        tables = list(probe.tables(2))
-        problem = deep_difference(trees, tables)
-        if problem:
-            raise Failed(f"writing into a batch changed the data: {problem} of a trajectory differs")
-        for table in tables:
-            _overwrite(table)
+        content = [step.content for step in probe.steps(BATCH)]
+        second = self._answers()
+        same = [name for name in kept if not deep_difference(kept[name], second[name])]
+        for answer in (*first.values(), *second.values()):
+            _overwrite(answer)
+        third = self._answers()
+        for name in same:
+            if problem := deep_difference(kept[name], third[name], name):
+                raise Failed(f"writing into answers changed the data: {problem} differs", "an answer is the caller's")
         probe.init()
-        probe.batch(BATCH)
-        problem = deep_difference(trees, list(probe.tables(2)))
-        if problem:
-            raise Failed(f"writing into a trajectory changed the data: {problem}", "a trajectory is the caller's")
+        if [step.content for step in probe.steps(BATCH)] != content:
+            raise Failed("writing into answers changed the data: steps differ", "an answer is the caller's")
+
+    def _answers(self) -> dict[str, Unchecked]:
+        self._probe.init()
+        return {name: call(self._probe) for name, call in _ANSWERS.items()}
 
     @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "trajectories")
     def inference(self, probe: SourceProbe) -> None:
@@ -326,16 +327,26 @@ def _at_least(hits: int, count: int, share: float) -> float:
     return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits, count + 1))
 
 
+_ANSWERS: Mapping[str, Callable[[SourceProbe], Unchecked]] = {
+    "batch": lambda probe: probe.batch(BATCH),
+    "trajectories": lambda probe: list(probe.tables(2)),
+    "actions": lambda probe: probe.call("get_all_actions"),
+    "statistics": lambda probe: probe.call("statistics"),
+}
+"""Word of an answer -> the call that gets it."""
+
+
 def _overwrite(value: Unchecked) -> None:
-    """Overwrite all writable arrays of a table."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _overwrite(item)
-    elif isinstance(value, list):
-        for item in value:
-            _overwrite(item)
-    elif isinstance(value, np.ndarray) and value.flags.writeable and value.dtype.kind in "fiu":
-        value[...] = 77
+    """Overwrite all numbers and texts of a table that can be written."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            value[...] = ~value if value.dtype.kind == "b" else 77
+    elif isinstance(value, dict | list):
+        for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            if isinstance(item, int | float | str | np.generic):
+                value[key] = 77
+            else:
+                _overwrite(item)
 
 
 def _check_hidden(table: Unchecked) -> None:

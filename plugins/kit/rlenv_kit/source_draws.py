@@ -41,10 +41,11 @@ class _Draws:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    def _drawn(self, **options: object) -> list[object]:
-        """Return draws of every kind after an init with the options."""
+    def _drawn(self, init: bool = True, **options: object) -> list[object]:
+        """Return draws of every kind after an init with the options, or without one."""
         probe = self._probe
-        probe.init(**options)
+        if init:
+            probe.init(**options)
         drawn: list[object] = [step.content for step in probe.steps(BATCH)]
         for size in (2, 1):
             for one in probe.trajectories(min(size, probe.few)):
@@ -100,6 +101,32 @@ class _Draws:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+    @check(
+        "instances", "an object's draws are its own, and equal seeds give equal ones", "6.3.2.1-2", "seed", "ownership"
+    )
+    def instances(self, probe: SourceProbe) -> None:
+        """Check that a second object of the same data neither disturbs the first one nor draws otherwise."""
+        other = None if probe.make is None else probe.log.call("make", probe.make)
+        if other is None or other is probe.source:
+            raise NotTried("the factory makes no second object")
+        twin = SourceProbe(other, probe.seed, probe.log)
+        try:
+            first = self._drawn()
+            probe.init()
+            twin.init(seed=probe.seed + 5)
+            twin.steps(BATCH)
+            if self._drawn(init=False) != first:
+                raise Failed(
+                    "draws differ after another object was initialised, and drew", "each has its own generator"
+                )
+            twin.init()
+            drawn = [step.content for step in twin.steps(BATCH)]
+            if drawn != first[: len(drawn)] and set(drawn) <= probe.contents.keys():
+                raise Failed(f"two objects with the same data draw differently after init with seed {probe.seed}",
+                             "a seed fixes the draws that follow")  # fmt: skip
+        finally:
+            getattr(other, "close", lambda: None)()
 
     @check("every step", "every step and trajectory can be drawn", "6.3.2.2-1 6.3.2.3-1", "same steps")
     def every_step(self, probe: SourceProbe) -> None:

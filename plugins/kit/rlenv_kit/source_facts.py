@@ -169,7 +169,13 @@ class _Facts:
 
     # -- states --------------------------------------------------------------------------------------------
 
-    @check("states", "init sets the first or a given state, and returns nothing", "6.3.2.1-1 6.3.2.1-3", "actions")
+    @check(
+        "states",
+        "init sets the first or a given state, and returns nothing",
+        "6.3.2.1-1 6.3.2.1-3",
+        "actions",
+        "ownership",
+    )
     def states(self, probe: SourceProbe) -> None:
         answer = probe.init()
         if answer is not None:
@@ -264,7 +270,9 @@ class _Facts:
             raise NotTried(f"statistics of a part are refused: {reason}") from None
         check_statistics(probe, told, [one for one in probe.data.values() if one.total >= limit - 1e-9], {"min_return"})
 
-    @check("kinds of statistics", "each kind of statistics is what its name says", "6.3.2.5-2", "statistics")
+    @check(
+        "kinds of statistics", "each kind of statistics is what its name says", "6.3.2.5-2", "statistics", "ownership"
+    )
     def kinds(self, probe: SourceProbe) -> None:
         data, tried = list(probe.data.values()), 0
         rows: list[tuple[dict[str, object], Callable[[Unchecked], None]]] = [

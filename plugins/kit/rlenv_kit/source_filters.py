@@ -67,9 +67,9 @@ class _Filters:
         "filters",
         "a filter lets through what fits it, and nothing else, in its own call",
         "contract",
-        "same steps",
         "every step",
         "unknown option",
+        "ownership",
     )
     def filters(self, probe: SourceProbe) -> None:
         """Check each filter that is taken, alone and with another."""
@@ -82,7 +82,7 @@ class _Filters:
             self._check_draws(part)
 
     @check("actions of a part", "all actions of a state within a filter are those of the data that fit it", "6.3.2.4-2",
-           "filters", "actions")  # fmt: skip
+           "filters", "states")  # fmt: skip
     def actions_of_a_part(self, probe: SourceProbe) -> None:
         if not sum(self._check_actions(part) for part in self._taken):
             raise NotTried("get_all_actions takes no filter, or no state can be given")
@@ -212,7 +212,7 @@ class _Filters:
         "labels",
         "trajectories have the label of their source, where the data have one",
         "B.2.2.3-2",
-        "trajectories",
+        "ownership",
         "unknown option",
     )
     def labels(self, probe: SourceProbe) -> None:
@@ -312,10 +312,12 @@ def _near(steps: list[Step]) -> Iterator[_Part]:
 
 
 def _together(parts: list[_Part]) -> Iterator[_Part]:
-    """Yield pairs of different filters of which neither contains the other."""
-    plain = {tuple(part.options): part for part in parts if part.steps is None}
-    plain.pop(("top_fraction",), None)  # a share of what is left depends on the order of filters
-    for one, other in combinations(plain.values(), 2):
-        keys = one.due & other.due
-        if keys and keys not in (one.due, other.due):
-            yield _Part({**one.options, **other.options}, keys, keys)
+    """Yield pairs of filters that show if one of the two is lost."""
+    pairs: dict[tuple[object, ...], _Part] = {}
+    for one, other in combinations([part for part in parts if part.steps is None], 2):
+        options, keys = {**one.options, **other.options}, one.due & other.due
+        lost = keys != one.due, keys != other.due
+        is_share = "top_fraction" in options  # a share of what is left depends on the order of filters
+        if len(options) > 1 and keys and any(lost) and not is_share:
+            pairs.setdefault((*options, lost), _Part(options, keys, keys))
+    yield from pairs.values()

@@ -58,6 +58,7 @@ class SourceProbe:
         source: the source under test.
         seed: the seed of all draws.
         log: records the calls.
+        make: makes another such source; None if there is but this one.
 
     Attributes:
         notes: remarks made so far.
@@ -66,8 +67,10 @@ class SourceProbe:
         layout: dtype and shape of the steps' fields, as far as they are known.
     """
 
-    def __init__(self, source: StandardSource, seed: int, log: CallLog) -> None:
-        self.source, self.seed, self.log = source, seed, log
+    def __init__(
+        self, source: StandardSource, seed: int, log: CallLog, make: Callable[[], StandardSource] | None = None
+    ) -> None:
+        self.source, self.seed, self.log, self.make = source, seed, log, make
         self.notes: dict[tuple[str, str], Note] = {}
         self.ignoring: set[str] = set()
         self.changed: dict[str, str] = {}
