@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -215,7 +216,7 @@ def _env_id(record: JsonObject, episode: int) -> str:
 
 def _episode_facts(record: JsonObject) -> JsonDict:
     """Return what a record says of its episode, None where it says nothing."""
-    plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
+    plain = deepcopy({key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")})
     if record.get("agents"):
         plain["agents"] = _own(record["agents"])
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

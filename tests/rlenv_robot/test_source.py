@@ -517,3 +517,12 @@ def test_an_unknown_folder_says_what_was_looked_for(tmp_path: Path) -> None:
 def test_source_data_of_a_folders_name_names_the_function_that_opens_it() -> None:
     with pytest.raises(TypeError, match="open_source"):
         rr.SourceData("runs")  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("R3.4")
+def test_writing_into_a_trajectory_changes_no_later_one() -> None:
+    data = source()
+    for one in data.sample_trajectories(8, {"episodes": [3]}):
+        one["extra_info"]["goal"]["target"][0] = 77.0
+    (again,) = data.sample_trajectories(1, {"episodes": [3]})
+    assert again["extra_info"]["goal"] == {"target": [1.0]}

@@ -23,6 +23,9 @@ from rlenv_robot.world import EnvDescription
 
 __all__ = ["JsonEnvironment", "JsonSource", "JsonSubject", "not_on_the_border"]
 
+_LEFT_OUT = object()
+"""Default of an argument that the request then leaves out too."""
+
 _OWN = "the program has copies of its own: no array is shared with it"
 _GENERATORS = "the program has random generators of its own process"
 
@@ -286,20 +289,20 @@ class JsonSource(_JsonClient):
         super().close()
         super().close()
 
-    def init(self, *options: object) -> None:
+    def init(self, options: object = _LEFT_OUT) -> None:
         """Set the data to their first state, or to the one that the options give."""
-        self._ask("init", **({"options": options[0]} if options else {}))
+        self._ask("init", **({} if options is _LEFT_OUT else {"options": options}))
 
-    def sample_steps(self, batch_size: object, *extra_info: object) -> Unchecked:
+    def sample_steps(self, batch_size: object, extra_info: object = _LEFT_OUT) -> Unchecked:
         """Return a batch of Table 5."""
         return self._steps(self._ask("sample_steps", batch_size=batch_size, **_extra(extra_info))["steps"])
 
-    def sample_trajectories(self, trajectory_size: object, *extra_info: object) -> Unchecked:
+    def sample_trajectories(self, trajectory_size: object, extra_info: object = _LEFT_OUT) -> Unchecked:
         """Return a batch of Table 6."""
         answer = self._ask("sample_trajectories", trajectory_size=trajectory_size, **_extra(extra_info))
         return self._trajectories(answer["trajectories"])
 
-    def get_all_actions(self, *extra_info: object) -> Unchecked:
+    def get_all_actions(self, extra_info: object = _LEFT_OUT) -> Unchecked:
         """Return Table 2 with all actions of the current state."""
         table = _with_whole(self._ask("get_all_actions", **_extra(extra_info))["actions"], "frame_no")
         if isinstance(table, dict):
@@ -310,7 +313,7 @@ class JsonSource(_JsonClient):
                 table["action"] = [_typed(one, self.action) if isinstance(one, Mapping) else one for one in actions]
         return table
 
-    def statistics(self, *extra_info: object) -> Unchecked:
+    def statistics(self, extra_info: object = _LEFT_OUT) -> Unchecked:
         """Return trajectories or numbers."""
         told = self._ask("statistics", **_extra(extra_info))["statistics"]
         return self._trajectories(told) if isinstance(told, list) else told
@@ -348,8 +351,8 @@ class JsonSource(_JsonClient):
 _INT32 = Field("whole_number", (), "int32")
 
 
-def _extra(extra_info: tuple[object, ...]) -> dict[str, object]:
-    return {"extra_info": extra_info[0]} if extra_info else {}
+def _extra(extra_info: object) -> dict[str, object]:
+    return {} if extra_info is _LEFT_OUT else {"extra_info": extra_info}
 
 
 def _spec_of(answer: JsonDict, name: str) -> Spec:

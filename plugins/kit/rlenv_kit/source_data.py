@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
@@ -13,8 +13,10 @@ import numpy as np
 from rlenv_kit.json_subject import not_on_the_border
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.source_draws import draw_checks
-from rlenv_kit.source_probe import BATCH, Refused, SourceProbe, StandardSource
-from rlenv_kit.source_tables import Trajectory, packed, read_actions, read_steps, read_trajectory
+from rlenv_kit.source_facts import fact_checks
+from rlenv_kit.source_filters import filter_checks
+from rlenv_kit.source_probe import BATCH, SourceProbe, StandardSource
+from rlenv_kit.source_tables import Trajectory, layout_of, packed
 from rlenv_kit.supervisor import (
     CallLog,
     Deadlines,
@@ -34,6 +36,9 @@ _COLLECTED = "init, then sample_trajectories until no new one came"
 
 _LEAST_ENDS = 3
 """Trajectories from which ends tell a rule from a chance."""
+
+_CHANCE = 1e-6
+"""Probability below which a coincidence is none."""
 
 _HIDDEN = ("state", "next_state", "sensors", "sensor", "privileged")
 """Keys of privileged state in ``extra_info``."""
@@ -71,7 +76,7 @@ def check_source(
             "make", cast("Callable[[], StandardSource]", source)
         )  # fmt: skip
         supervisor.close = getattr(subject, "close", supervisor.close)
-        probe = SourceProbe(subject, seed, log)
+        probe = SourceProbe(subject, seed, log, None if made else cast("Callable[[], StandardSource]", source))
         probes.append(probe)
         return _plan(probe)
 
@@ -84,15 +89,16 @@ def check_source(
 _ORDER = (
     "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
-    "ownership",
+    "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
+    "positions", "actions of a part", "statistics of parts", "instances",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
 
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
     plan = in_order(_ORDER, [
-        *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe),
-        *declared(vars(_Facts), _Facts(probe), probe),
+        *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe), *fact_checks(probe),
+        *filter_checks(probe),
     ])  # fmt: skip
     return without(plan, not_on_the_border(probe.source))
 
@@ -122,10 +128,12 @@ class _Tables:
 
     def _check_numbers(self) -> None:
         """Check that numbers stand for trajectories, in Table 6 and in the steps' ``extra_info``."""
-        drawn = [self._probe.trajectories(8) for _ in range(3)]
+        few = self._probe.few
+        drawn = [self._probe.trajectories(few) for _ in range(3)]
         numbers = [[one.trajectory_id for one in batch] for batch in drawn]
         contents = [[tuple(step.content for step in one.steps) for one in batch] for batch in drawn]
-        if all(one in (list(range(8)), list(range(1, 9))) for one in numbers) and contents[0] != contents[1]:
+        counted = (list(range(few)), list(range(1, few + 1)))
+        if few > 1 and all(one in counted for one in numbers) and contents[0] != contents[1]:
             raise Failed(f"trajectory_id is {numbers[0]} in every batch, and the trajectories are others",
                          "a trajectory_id stands for one trajectory")  # fmt: skip
         episodes: dict[object, object] = {}
@@ -143,6 +151,18 @@ class _Tables:
     def same_steps(self, probe: SourceProbe) -> None:
         known = probe.contents
         probe.init()
+        layouts = [layout_of(probe.batch(size)) for size in (1, 5)] + [
+            layout_of(table["steps_set"]) for table in probe.tables(2)
+        ]  # fmt: skip
+        probe.layout.update(layouts[0])
+        for layout in layouts:
+            for name, form in layout.items():
+                if name in probe.layout and probe.layout[name] != form:
+                    raise Failed(
+                        f"{name} is {form[0]} of shape {form[1]}, and {probe.layout[name][0]} of shape "
+                        f"{probe.layout[name][1]} in another table",
+                        "a field has one type and shape",
+                    )
         for step in probe.steps(4 * BATCH):
             if step.content not in known:
                 raise Failed(f"a step of env_id {step.env_id!r}, frame_no {step.frame_no} is in no trajectory",
@@ -162,17 +182,19 @@ class _Tables:
         ends = [packed(one.steps[-1].next_observation or {}) for one in trajectories]
         stays = [packed(step.observation) == packed(step.next_observation or {})
                  for one in trajectories for step in one.steps[:-1]]  # fmt: skip
-        if not any(stays) and all(
-            packed(one.steps[-1].observation) == end for one, end in zip(trajectories, ends, strict=True)
-        ):
+        repeats = [packed(one.steps[-1].observation) == end for one, end in zip(trajectories, ends, strict=True)]
+        if not any(stays) and all(repeats):
             raise Failed("next_observation of every last step repeats its observation, and that of no other step does",
                          "it is what the last action led to, or is left out", how=_COLLECTED)  # fmt: skip
-        starts = {packed(one.steps[0].observation): number for number, one in enumerate(trajectories)}
-        others = [starts.get(end, number) != number for number, end in enumerate(ends)]
-        if len(starts) == len(trajectories) and sum(others) > len(ends) / 2:
-            raise Failed(f"next_observation of the last step is the first observation of another trajectory, in "
-                         f"{sum(others)} of {len(ends)}", "it is what the last action led to",
-                         how=_COLLECTED)  # fmt: skip
+        for words, followers in _FOLLOWERS.items():
+            hits = [(packed(step.next_observation or {}) in starts, step is one.steps[-1])
+                    for one in trajectories if one.steps[-1].done != 0 and (starts := followers(one, trajectories))
+                    for step in one.steps]  # fmt: skip
+            last, others = [hit for hit, is_last in hits if is_last], [hit for hit, is_last in hits if not is_last]
+            share = sum(others) / len(others) if others else 1.0  # of hits by chance
+            if sum(last) > max(len(last) / 2, _LEAST_ENDS - 1) and _at_least(sum(last), len(last), share) < _CHANCE:
+                raise Failed(f"next_observation of the last step is the first observation of {words}, in {sum(last)} "
+                             f"of {len(last)}", "it is what the last action led to", how=_COLLECTED)  # fmt: skip
 
     @check("sizes", "a size that is not an integer of at least 1 is refused", "6.3.2.2-2 6.3.2.3-2", "trajectories")
     def sizes(self, probe: SourceProbe) -> None:
@@ -216,35 +238,61 @@ class _Tables:
             probe.ignoring.add(name)
             probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
 
+    @check(
+        "arguments",
+        "arguments have the standard's names, and all but the sizes may be left out",
+        "6.3.2.1-2 6.3.2.2-2 6.3.2.2-3 6.3.2.3-2 6.3.2.3-3 6.3.2.4-2 6.3.2.5-2",
+        "trajectories",
+    )
+    def arguments(self, probe: SourceProbe) -> None:
+        sizes = {"sample_steps": "batch_size", "sample_trajectories": "trajectory_size"}
+        for name in ("init", *sizes, "get_all_actions", "statistics"):
+            function, size = getattr(probe.source, name), {sizes[name]: 2} if name in sizes else {}
+            named: list[dict[str, object]] = [{}, {"options" if name == "init" else "extra_info": {}}]
+            for options in named:
+                probe.log.call(name, partial(function, **size, **options))
+        try:
+            answer = probe.log.call("sample_steps", probe.source.sample_steps)
+        except Exception:
+            return  # refused
+        raise Failed(f"sample_steps without batch_size returned {answer!r:.60}", "it must be given")
+
+    @check("options", "options are the caller's", "contract", "filters", "states")
+    def options(self, probe: SourceProbe) -> None:
+        for name, place in probe.changed.items():
+            raise Failed(f"{name} changed the option {place} in the dictionary that it was given",
+                         "options are the caller's")  # fmt: skip
+
     @check("ownership", "batches and options are the caller's", "contract", "seed")
     def ownership(self, probe: SourceProbe) -> None:
+        """Check that answers stay as they are, and that writing into them changes no later one."""
         options = {"seed": probe.seed}
         probe.log.call("init", probe.source.init, options)
-        first = probe.batch(BATCH)
-        kept, trees = copied_values(first), copied_values(list(probe.tables(2)))
-        content = [step.content for step in read_steps(kept)]
-        again = probe.batch(BATCH)
-        problem = deep_difference(kept, first)
-        if problem:
-            raise Failed(f"{problem} of a batch changed while the next one was drawn", "a batch is the caller's")
-        for table in (first, again):
-            _overwrite(table)
         if options != {"seed": probe.seed}:
             raise Failed("init changed the options that it was given")
+        first = self._answers()
+        kept = copied_values(first)
+        for call in _ANSWERS.values():
+            call(probe)
+        if problem := deep_difference(kept, first):
+            raise Failed(f"{problem} changed while others were drawn", "an answer is the caller's")
         probe.init()
-        if [step.content for step in read_steps(probe.batch(BATCH))] != content:
-            raise Failed("writing into a batch changed the data", "a batch is the caller's")
-        tables = list(probe.tables(2))
-        problem = deep_difference(trees, tables)
-        if problem:
-            raise Failed(f"writing into a batch changed the data: {problem} of a trajectory differs")
-        for table in tables:
-            _overwrite(table)
+        content = [step.content for step in probe.steps(BATCH)]
+        second = self._answers()
+        same = [name for name in kept if not deep_difference(kept[name], second[name])]
+        for answer in (*first.values(), *second.values()):
+            _overwrite(answer)
+        third = self._answers()
+        for name in same:
+            if problem := deep_difference(kept[name], third[name], name):
+                raise Failed(f"writing into answers changed the data: {problem} differs", "an answer is the caller's")
         probe.init()
-        probe.batch(BATCH)
-        problem = deep_difference(trees, list(probe.tables(2)))
-        if problem:
-            raise Failed(f"writing into a trajectory changed the data: {problem}", "a trajectory is the caller's")
+        if [step.content for step in probe.steps(BATCH)] != content:
+            raise Failed("writing into answers changed the data: steps differ", "an answer is the caller's")
+
+    def _answers(self) -> dict[str, Unchecked]:
+        self._probe.init()
+        return {name: call(self._probe) for name, call in _ANSWERS.items()}
 
     @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "trajectories")
     def inference(self, probe: SourceProbe) -> None:
@@ -261,16 +309,56 @@ class _Tables:
             _check_hidden(table)
 
 
+def _starts(one: Trajectory, trajectories: list[Trajectory], is_next: bool, is_same: bool) -> set[bytes]:
+    """Return the first observations of the trajectories that could follow one by mistake.
+
+    Args:
+        one: a trajectory.
+        trajectories: all of them.
+        is_next: whether only the next one by its number follows, or any other one.
+        is_same: whether only those of its env_id follow.
+    """
+    key = one.trajectory_id, one.env_id
+    others = sorted((other for other in trajectories if not is_same or other.env_id == one.env_id),
+                    key=lambda other: ((other.trajectory_id, other.env_id) <= key, other.trajectory_id))  # fmt: skip
+    following = [other for other in others if other is not one][: 1 if is_next else None]
+    goes_on = one.steps[-1].frame_no + 1  # a long recording may be cut
+    return {packed(other.steps[0].observation) for other in following if other.steps[0].frame_no != goes_on}
+
+
+_FOLLOWERS: Mapping[str, Callable[[Trajectory, list[Trajectory]], set[bytes]]] = {
+    "another trajectory": partial(_starts, is_next=False, is_same=False),
+    "the next trajectory": partial(_starts, is_next=True, is_same=False),
+    "the next trajectory of its env_id": partial(_starts, is_next=True, is_same=True),
+}
+"""Words of a wrong successor -> the first observations of those that it may be."""
+
+
+def _at_least(hits: int, count: int, share: float) -> float:
+    """Return the probability of at least so many hits by chance, by the binomial distribution."""
+    return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits, count + 1))
+
+
+_ANSWERS: Mapping[str, Callable[[SourceProbe], Unchecked]] = {
+    "batch": lambda probe: probe.batch(BATCH),
+    "trajectories": lambda probe: list(probe.tables(2)),
+    "actions": lambda probe: probe.call("get_all_actions"),
+    "statistics": lambda probe: probe.call("statistics"),
+}
+"""Word of an answer -> the call that gets it."""
+
+
 def _overwrite(value: Unchecked) -> None:
-    """Overwrite all writable arrays of a table."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _overwrite(item)
-    elif isinstance(value, list):
-        for item in value:
-            _overwrite(item)
-    elif isinstance(value, np.ndarray) and value.flags.writeable and value.dtype.kind in "fiu":
-        value[...] = 77
+    """Overwrite all numbers and texts of a table that can be written."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            value[...] = ~value if value.dtype.kind == "b" else 77
+    elif isinstance(value, dict | list):
+        for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            if isinstance(item, int | float | str | np.generic):
+                value[key] = 77
+            else:
+                _overwrite(item)
 
 
 def _check_hidden(table: Unchecked) -> None:
@@ -282,143 +370,3 @@ def _check_hidden(table: Unchecked) -> None:
     elif isinstance(table, list):
         for item in table:
             _check_hidden(item)
-
-
-class _Facts:
-    """Check actions and statistics against the data."""
-
-    def __init__(self, probe: SourceProbe) -> None:
-        self._probe = probe
-
-    @check("actions", "all actions of a state are those of the data in that state", "6.3.2.4-1 6.3.2.4-3", "same steps")
-    def actions(self, probe: SourceProbe) -> None:
-        probe.init()
-        states = [self._check_actions("the first state")]
-        for episode, frame in ((0, 1), (1, 0), (1, 2)):
-            try:
-                probe.asked("init", partial(probe.init, episode=episode, frame=frame))
-            except Refused:
-                continue
-            states.append(self._check_actions(f"episode {episode}, frame {frame}"))
-        if len(states) == 4 and len(set(states)) == 1:
-            raise Failed(f"init took episode and frame, and the state stays env_id {states[0][0]!r}, frame_no "
-                         f"{states[0][1]}", "an option that is taken sets the state")  # fmt: skip
-
-    def _check_actions(self, state: str) -> tuple[str, int]:
-        """Compare the actions of the current state with those that the data hold for it."""
-        probe = self._probe
-        table = probe.log.call("get_all_actions", probe.source.get_all_actions)
-        name, number, actions = read_actions(table, probe.note)
-        came = Counter(packed(action) for action in actions)
-        twice = [count for count in came.values() if count > 1]
-        if twice:
-            raise Failed(f"{state}: an action is in the list {twice[0]} times", "the actions are distinct")
-        steps = [step for one in probe.data.values() for step in one.steps]
-        here = {packed(s.observation) for s in steps if (s.env_id, s.frame_no) == (name, number)}
-        if not here:
-            last = any((one.env_id, one.steps[-1].frame_no + 1) == (name, number) for one in probe.data.values())
-            if not actions or last:
-                return name, number  # the last frame of an episode, from which no action leads on
-            raise Failed(f"{state}: env_id {name!r} and frame_no {number} are of no step", "they are the state's own")
-        expected = [{packed(s.action) for s in steps if packed(s.observation) == observed} for observed in here]
-        if set(came) not in expected:
-            most = max(expected, key=lambda due: len(due & came.keys()))
-            raise Failed(f"{state}: {len(came)} actions came, of which the data hold {len(most & came.keys())} in that "
-                         f"state; they hold {len(most)}")  # fmt: skip
-        return name, number
-
-    @check("statistics", "statistics agree with the samples", "6.3.2.5-1 6.3.2.5-3", "same steps")
-    def statistics(self, probe: SourceProbe) -> None:
-        self._check_statistics(self._ask(), list(self._probe.data.values()))
-
-    @check(
-        "statistics of a part",
-        "statistics of a part agree with the samples of that part",
-        "6.3.2.5-2",
-        "threshold",
-        "statistics",
-    )
-    def of_a_part(self, probe: SourceProbe) -> None:
-        data = self._probe.data
-        limit = sorted(one.total for one in data.values())[len(data) // 2]
-        try:
-            told = self._probe.asked("statistics", lambda: self._ask(min_return=limit))
-        except Refused as reason:
-            raise NotTried(f"statistics of a part are refused: {reason}") from None
-        self._check_statistics(told, [one for one in data.values() if one.total >= limit - 1e-9])
-
-    def _ask(self, **options: object) -> Unchecked:
-        probe = self._probe
-        probe.init()
-        return probe.log.call("statistics", probe.source.statistics, *((options,) if options else ()))
-
-    def _check_statistics(self, told: Unchecked, data: list[Trajectory]) -> None:
-        if isinstance(told, Sequence) and not isinstance(told, str | bytes):
-            known = self._probe.contents
-            for table in told:
-                if any(step.content not in known for step in read_trajectory(table, self._probe.note).steps):
-                    raise Failed("statistics returned a trajectory that is not in the data")
-            return
-        if isinstance(told, int | float | np.number):
-            told = {"value": told}
-        if not isinstance(told, Mapping):
-            raise Failed(f"statistics returned a {type(told).__name__}", "it must return trajectories or scalars")
-        compared = 0
-        for name, values in _figures(data).items():
-            found = _entry(told, name)
-            if found is None:
-                continue
-            compared += 1
-            self._compare(name[0], found, values)
-        if not compared:
-            raise NotTried("statistics name no figure that can be compared: episodes, steps, returns, lengths, fields")
-
-    @staticmethod
-    def _compare(name: str, told: Unchecked, values: np.ndarray) -> None:
-        if not isinstance(told, Mapping):
-            if told != len(values):
-                raise Failed(f"statistics say {told} {name}, the data have {len(values)}")
-            return
-        for moment, function in _MOMENTS.items():
-            if moment in told:
-                expected, got = function(values), np.asarray(told[moment], float)
-                if got.shape != np.shape(expected) or not np.allclose(got, expected, rtol=1e-5, atol=1e-6):
-                    raise Failed(f"statistics say {moment} {got.tolist()} of {name}",
-                                 f"that of the samples is {np.asarray(expected).tolist()}")  # fmt: skip
-
-
-_MOMENTS: Mapping[str, Callable[[np.ndarray], Unchecked]] = {
-    "mean": lambda values: values.mean(axis=0),
-    "std": lambda values: values.std(axis=0),
-    "min": lambda values: values.min(axis=0),
-    "max": lambda values: values.max(axis=0),
-}
-
-
-def _figures(data: list[Trajectory]) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the values that statistics may describe, by the names that they may have there."""
-    steps = [step for one in data for step in one.steps]
-    figures: dict[tuple[str, ...], np.ndarray] = {
-        ("episodes", "trajectories"): np.zeros(len(data)),
-        ("steps", "transitions"): np.zeros(len(steps)),
-        ("lengths", "length"): np.array([len(one.steps) for one in data], float),
-    }
-    if not any(isinstance(step.reward, Mapping) for step in steps):
-        figures["returns", "return"] = np.array([one.total for one in data])
-        figures["rewards", "reward"] = np.array([step.reward for step in steps], float)
-    for group in ("observation", "action"):
-        for name, first in getattr(steps[0], group).items():
-            if np.asarray(first).dtype.kind not in "biuf":  # texts have no moments
-                continue
-            values = np.stack([np.asarray(getattr(step, group)[name], float) for step in steps])
-            figures[f"{group}.{name}", f"{group}_{name}"] = values
-    return figures
-
-
-def _entry(told: Mapping[str, Unchecked], names: tuple[str, ...]) -> Unchecked:
-    """Return what statistics hold under one of the names, here or in ``fields``; None if there is nothing."""
-    for part in (told, told.get("fields")):
-        for name in names:
-            if isinstance(part, Mapping) and isinstance(part.get(name), Mapping | int | np.integer):
-                return part[name]
-    return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -25,6 +26,12 @@ _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
 
+_WAYS: tuple[dict[str, object], ...] = (
+    {"priority": "return"}, {"priority": "td_error"}, {"replace": False}, {"min_return": -1e9},
+)  # fmt: skip
+"""Options that may take another way to a generator than draws without options."""
+
+
 def draw_checks(probe: SourceProbe) -> list[PlannedCheck]:
     """Return the checks of draws."""
     return declared(vars(_Draws), _Draws(probe), probe)
@@ -34,12 +41,26 @@ class _Draws:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    def _drawn(self, **options: object) -> list[bytes]:
-        self._probe.init(**options)
-        steps = [step.content for step in self._probe.steps(BATCH)]
-        return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
+    def _drawn(self, init: bool = True, **options: object) -> list[object]:
+        """Return draws of every kind after an init with the options, or without one."""
+        probe = self._probe
+        if init:
+            probe.init(**options)
+        drawn: list[object] = [step.content for step in probe.steps(BATCH)]
+        for size in (2, 1):
+            for one in probe.trajectories(min(size, probe.few)):
+                drawn += [one.key, *(step.content for step in one.steps)]
+        for asked in _WAYS:
+            with suppress(Refused):
+                drawn += [step.content for step in probe.asked("sample_steps", partial(probe.steps, 8, **asked))]
+            if probe.few > 1:
+                with suppress(Refused):
+                    drawn += [
+                        one.key for one in probe.asked("sample_trajectories", partial(probe.trajectories, 1, **asked))
+                    ]
+        return drawn
 
-    @check("seed", "a seed fixes all draws that follow", "6.3.2.1-1 6.3.2.1-2", "trajectories")
+    @check("seed", "a seed fixes all draws that follow", "6.3.2.1-1 6.3.2.1-2", "trajectories", "unknown option")
     def seed(self, probe: SourceProbe) -> None:
         """Check that a seed fixes and chooses the draws."""
         first = self._drawn()
@@ -49,8 +70,16 @@ class _Draws:
         probe.steps(11)
         if self._drawn() != first:
             raise Failed(f"draws after init with seed {probe.seed} differ after draws of another seed")
+        probe.init()
+        batches = [[step.content for step in probe.steps(BATCH)] for _ in range(4)]
+        known = len(set(batches[0]))
+        if known > 3 and all(batch == batches[0] for batch in batches):
+            raise Failed("four batches after one init are the same, in the same order", "each call draws anew")
+        numbers = [[one.key for one in probe.trajectories(probe.few)] for _ in range(4)]
+        if len(set(numbers[0])) > 3 and all(one == numbers[0] for one in numbers):
+            raise Failed("four batches of trajectories after one init are the same", "each call draws anew")
         others = [self._drawn(seed=probe.seed + number) for number in range(1, 4)]
-        if all(other == first for other in others) and len(set(first)) > 1:
+        if all(other == first for other in others) and known > 1:
             raise Failed("four seeds give the same draws", "a seed chooses the draws")
 
     @check("generators", "the process's generators neither influence draws nor are used", "contract", "seed")
@@ -72,6 +101,32 @@ class _Draws:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+    @check(
+        "instances", "an object's draws are its own, and equal seeds give equal ones", "6.3.2.1-2", "seed", "ownership"
+    )
+    def instances(self, probe: SourceProbe) -> None:
+        """Check that a second object of the same data neither disturbs the first one nor draws otherwise."""
+        other = None if probe.make is None else probe.log.call("make", probe.make)
+        if other is None or other is probe.source:
+            raise NotTried("the factory makes no second object")
+        twin = SourceProbe(other, probe.seed, probe.log)
+        try:
+            first = self._drawn()
+            probe.init()
+            twin.init(seed=probe.seed + 5)
+            twin.steps(BATCH)
+            if self._drawn(init=False) != first:
+                raise Failed(
+                    "draws differ after another object was initialised, and drew", "each has its own generator"
+                )
+            twin.init()
+            drawn = [step.content for step in twin.steps(BATCH)]
+            if drawn != first[: len(drawn)] and set(drawn) <= probe.contents.keys():
+                raise Failed(f"two objects with the same data draw differently after init with seed {probe.seed}",
+                             "a seed fixes the draws that follow")  # fmt: skip
+        finally:
+            getattr(other, "close", lambda: None)()
 
     @check("every step", "every step and trajectory can be drawn", "6.3.2.2-1 6.3.2.3-1", "same steps")
     def every_step(self, probe: SourceProbe) -> None:
@@ -104,11 +159,29 @@ class _Draws:
         if Counter(step.content for step in drawn) != known:
             raise Failed(f"{total} draws without replacement are not the {total} steps of the data",
                          "each step comes once")  # fmt: skip
-        try:
-            probe.batch(total + 1, replace=False)
-        except Exception:
-            return
-        raise Failed(f"{total + 1} draws without replacement came, the data have {total} steps")
+        for call, most in ((probe.batch, total), (probe.tables, len(probe.data))):
+            if not _is_refused(partial(call, most + 1, replace=False)):
+                raise Failed(f"{most + 1} draws without replacement came, the data have {most}")
+        with suppress(Refused):
+            tables = probe.asked("sample_trajectories", partial(probe.trajectories, len(probe.data), replace=False))
+            if len({one.key for one in tables}) < len(tables):
+                raise Failed(f"{len(tables)} trajectories without replacement are not as many different ones",
+                             "each trajectory comes once")  # fmt: skip
+
+    @check("positions", "an index stands for one step", "contract", "same steps")
+    def positions(self, probe: SourceProbe) -> None:
+        probe.init()
+        steps: dict[int, bytes] = {}
+        for _ in range(3):
+            batch = probe.batch(4 * BATCH)
+            extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
+            index = np.asarray(extra.get("index") if isinstance(extra, Mapping) else None)
+            if index.dtype.kind not in "iu" or index.ndim != 1:
+                raise NotTried("extra_info of a batch has no index of its steps")
+            for place, step in zip(index.tolist(), read_steps(batch), strict=True):
+                if steps.setdefault(place, step.content) != step.content:
+                    raise Failed(f"extra_info['index'] is {place} for two steps",
+                                 "update_priorities takes it, so it stands for one")  # fmt: skip
 
     # -- priorities ------------------------------------------------------------------------------------
 
@@ -132,34 +205,60 @@ class _Draws:
             drawn = probe.asked("sample_trajectories", lambda: probe.trajectories(count, priority="return"))
         except Refused as reason:
             raise NotTried(f"priorities are refused: {reason}") from None
-        values = list(totals.values())
-        mean = float(np.mean([totals[one.env_id, one.trajectory_id] for one in drawn]))
-        if mean < float(np.mean(values)) + 3 * float(np.std(values)) / math.sqrt(count):
-            raise Failed(f"the mean return of {count} draws by return is {mean:.6g}, that of the data "
-                         f"{np.mean(values):.6g}", "priority='return' prefers high returns")  # fmt: skip
-        self._check_weights()
-        self._check_alpha()
+        self._check_mean("return", [totals[one.key] for one in drawn], list(totals.values()))
+        priorities = ["return", "reward", "advantage"]
+        if not _is_refused(partial(probe.batch, 2, priority="no_such_priority")):
+            probe.note("contract", "sample_steps ignores an unknown priority, so a misspelt one goes unnoticed")
+            priorities = priorities[:1]
+        for priority in priorities:
+            self._check_weights(priority)
+            self._check_alpha(priority)
+        if len(priorities) > 1:
+            self._check_steps()
 
-    def _check_alpha(self) -> None:
+    @staticmethod
+    def _check_mean(priority: str, drawn: list[float], values: list[float]) -> None:
+        """Check that the mean of draws by a priority is above that of the data."""
+        low, spread, count = min(values), float(np.std(values)), math.sqrt(len(drawn))
+        mean, all_mean = float(np.mean(drawn)), float(np.mean(values))
+        shift = spread**2 / all_mean if low > 0 else math.inf  # where chances are in proportion to the values
+        if mean < all_mean + (3 * spread / count if shift > 6 * spread / count else -4 * spread / count):
+            raise Failed(f"the mean {priority} of {len(drawn)} draws by {priority} is {mean:.6g}, that of the data "
+                         f"{all_mean:.6g}", f"priority={priority!r} prefers high ones")  # fmt: skip
+
+    def _check_steps(self) -> None:
+        """Check draws of steps by reward."""
+        probe = self._probe
+        steps = [step for one in probe.data.values() for step in one.steps]
+        rewards = {step.content: float(step.reward) for step in steps if not isinstance(step.reward, Mapping)}
+        values = [rewards[step.content] for step in steps if step.content in rewards]
+        if len(values) < len(steps) or min(values) == max(values):
+            return
+        probe.init()
+        with suppress(Refused):
+            drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(values)), priority="reward"))
+            self._check_mean("reward", [rewards[step.content] for step in drawn], values)
+
+    def _check_alpha(self, priority: str) -> None:
         """Check that an exponent of priorities, where it is taken, changes the draws."""
         probe, drawn = self._probe, list[list[bytes]]()
         for alpha in (0.0, 1.0, 6.0):
             probe.init()
             try:
-                steps = probe.asked("sample_steps", partial(probe.steps, 512, priority="return", alpha=alpha))
+                steps = probe.asked("sample_steps", partial(probe.steps, 512, priority=priority, alpha=alpha))
             except Refused:
                 return
             drawn.append([step.content for step in steps])
         if drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) > 1:
-            raise Failed("draws by return are the same with alpha 0, 1 and 6, which were all accepted",
+            raise Failed(f"draws by {priority} are the same with alpha 0, 1 and 6, which were all accepted",
                          "chances are priorities to the power of alpha")  # fmt: skip
 
-    def _check_weights(self) -> None:
+    def _check_weights(self, priority: str) -> None:
         """Check that importance weights undo exactly the chances with which steps were drawn."""
         probe = self._probe
         count = min(20_000, 60 * sum(probe.contents.values()))
         try:
-            batch = probe.asked("sample_steps", lambda: probe.batch(count, priority="return", beta=1.0))
+            batch = probe.asked("sample_steps", partial(probe.batch, count, priority=priority, beta=1.0))
         except Refused:
             return
         weights = batch.get("extra_info", {}).get("weights") if isinstance(batch, Mapping) else None
@@ -187,21 +286,25 @@ class _Draws:
         if update is None:
             raise NotTried("the source takes no TD errors")
         probe.init()
+        total = sum(probe.contents.values())
         try:
-            batch = probe.asked("sample_steps", lambda: probe.batch(sum(probe.contents.values()), replace=False))
+            batch = probe.asked("sample_steps", lambda: probe.batch(min(20_000, _ENOUGH * total), priority="td_error"))
         except Refused as reason:
-            raise NotTried(f"draws without replacement are refused: {reason}") from None
-        index = np.asarray(batch["extra_info"]["index"])
-        errors = np.where(np.arange(len(index)) % 3 == 0, 2.0, 1e-3) * np.where(np.arange(len(index)) % 2, -1, 1)
-        probe.log.call("update_priorities", update, index, errors)
-        count = min(20_000, 60 * len(index))
-        drawn = probe.batch(count, priority="td_error")["extra_info"]["index"]
-        sizes = np.abs(errors)
-        worst = _unlikely(Counter(np.asarray(drawn).tolist()),
-                          dict(zip(index.tolist(), (sizes / sizes.sum()).tolist(), strict=True)))  # fmt: skip
-        if worst:
-            raise Failed(f"a step came {worst[0]} times in {count} draws by TD error, by its error {worst[1]:.1f} "
-                         "times", "chances are in proportion to the absolute errors")  # fmt: skip
+            raise NotTried(f"draws by TD error are refused: {reason}") from None
+        if "index" not in (batch.get("extra_info", {}) if isinstance(batch, Mapping) else {}):
+            raise NotTried("extra_info of a batch has no index for update_priorities")
+        index = np.unique(np.asarray(batch["extra_info"]["index"]))
+        count, few = min(20_000, 60 * len(index)), index[::2]
+        for chosen, largest in ((few, 3.0), (index, 2.0)):  # what steps without an error get is the source's
+            errors = np.where(np.arange(len(chosen)) % 3 == 0, largest, 1e-3)
+            errors *= np.where(np.arange(len(chosen)) % 2, -1, 1)
+            probe.log.call("update_priorities", update, chosen, errors)
+            came = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
+            sizes = dict(zip(chosen.tolist(), (np.abs(errors) / np.abs(errors).sum()).tolist(), strict=True))
+            worst = _unlikely(Counter({place: number for place, number in came.items() if place in sizes}), sizes)
+            if worst:
+                raise Failed(f"a step came {worst[0]} times in {count} draws by TD error, by its error "
+                             f"{worst[1]:.1f} times", "chances are in proportion to the absolute errors")  # fmt: skip
         probe.init()
         again = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
         if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
@@ -220,7 +323,7 @@ class _Draws:
         totals = sorted(one.total for one in data.values())
         if len(totals) < 2 or totals[0] == totals[-1]:
             raise NotTried("all trajectories have one return")
-        limit = totals[len(totals) // 2]
+        limit = probe.middle_return
         probe.init()
         try:
             drawn = probe.asked(
@@ -236,7 +339,7 @@ class _Draws:
             if step.content not in good:
                 raise Failed(f"min_return={limit:g} gave a step of a trajectory below it")
         came = {(one.env_id, one.trajectory_id) for one in drawn}
-        due = {key for key, one in data.items() if one.total >= limit}
+        due = {key for key, one in data.items() if one.total >= limit - 1e-9}
         if len(due) <= 20 and due - came:
             raise Failed(f"min_return={limit:g} left out trajectory {min(due - came)[1]}, whose return reaches it")
         try:
@@ -244,6 +347,14 @@ class _Draws:
         except Exception:
             return
         raise Failed(f"a return threshold above all returns gave a trajectory of return {answer[0].total:g}")
+
+
+def _is_refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except Exception:
+        return True
+    return False
 
 
 def _unlikely(drawn: Counter[Unchecked], chances: Mapping[Unchecked, float]) -> tuple[int, float] | None:

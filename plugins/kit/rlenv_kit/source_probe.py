@@ -10,7 +10,7 @@ from typing import Protocol
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.source_tables import Step, Trajectory, read_steps, read_trajectory
 from rlenv_kit.supervisor import CallLog
-from rlenv_kit.tables import Unchecked
+from rlenv_kit.tables import Unchecked, copied_values, deep_difference
 
 __all__ = ["BATCH", "Refused", "SourceProbe", "StandardSource"]
 
@@ -19,6 +19,8 @@ BATCH = 64
 
 _MOST_STEPS = 3000
 """Steps of a data set up to which all of them are compared one by one."""
+
+_TOO_MANY = f"there are more than {_MOST_STEPS} steps; not all trajectories were compared"
 
 
 class StandardSource(Protocol):
@@ -56,26 +58,44 @@ class SourceProbe:
         source: the source under test.
         seed: the seed of all draws.
         log: records the calls.
+        make: makes another such source; None if there is but this one.
+
+    Attributes:
+        notes: remarks made so far.
+        ignoring: functions that ignore an unknown option.
+        changed: function -> an option that it changed in its caller's dictionary.
+        layout: dtype and shape of the steps' fields, as far as they are known.
     """
 
-    def __init__(self, source: StandardSource, seed: int, log: CallLog) -> None:
-        self.source, self.seed, self.log = source, seed, log
+    def __init__(
+        self, source: StandardSource, seed: int, log: CallLog, make: Callable[[], StandardSource] | None = None
+    ) -> None:
+        self.source, self.seed, self.log, self.make = source, seed, log, make
         self.notes: dict[tuple[str, str], Note] = {}
         self.ignoring: set[str] = set()
+        self.changed: dict[str, str] = {}
+        self.layout: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._too_many = ""
 
     def note(self, clause: str, text: str) -> None:
         """Record a remark on something that the standard leaves open, once."""
         self.notes.setdefault((clause, text), Note(clause, text))
 
-    def init(self, **options: object) -> None:
+    def call(self, name: str, *arguments: object, **options: object) -> Unchecked:
+        """Call a function of the source with options, if there are any, and record the ones that it changes."""
+        kept = copied_values(options)
+        answer = self.log.call(name, getattr(self.source, name), *arguments, *((options,) if options else ()))
+        if place := deep_difference(kept, options):
+            self.changed.setdefault(name, place)
+        return answer
+
+    def init(self, **options: object) -> Unchecked:
         """Set the data set to a state; by default to its first state, with the probe's seed."""
-        self.log.call("init", self.source.init, {"seed": self.seed, **options})
+        return self.call("init", **{"seed": self.seed, **options})
 
     def batch(self, size: object, **options: object) -> Unchecked:
         """Return a batch of steps as the source returned it."""
-        arguments = (size, options) if options else (size,)
-        return self.log.call("sample_steps", self.source.sample_steps, *arguments)
+        return self.call("sample_steps", size, **options)
 
     def steps(self, size: int, **options: object) -> list[Step]:
         """Draw a batch, check its form, and return its steps."""
@@ -83,8 +103,7 @@ class SourceProbe:
 
     def tables(self, size: object, **options: object) -> Unchecked:
         """Return a batch of trajectories as the source returned it."""
-        arguments = (size, options) if options else (size,)
-        return self.log.call("sample_trajectories", self.source.sample_trajectories, *arguments)
+        return self.call("sample_trajectories", size, **options)
 
     def trajectories(self, size: int, **options: object) -> list[Trajectory]:
         """Draw trajectories, check their form, and return them."""
@@ -93,7 +112,10 @@ class SourceProbe:
             raise Failed(f"sample_trajectories returned a {type(tables).__name__}", "it must be a batch of Tables 6")
         if len(tables) != size:
             raise Failed(f"{len(tables)} trajectories came, {size} were asked for")
-        return [read_trajectory(table, self.note) for table in tables]
+        read = [read_trajectory(table, self.note) for table in tables]
+        if any(len(one.steps) > _MOST_STEPS for one in read):
+            self._too_many = self._too_many or _TOO_MANY
+        return read
 
     def asked(self, name: str, call: Callable[[], Unchecked]) -> Unchecked:
         """Make a call with options that the standard leaves open.
@@ -133,9 +155,31 @@ class SourceProbe:
             idle = 0 if len(known) > before else idle + 1
             size = min(256, max(size, 12 * len(known)))  # four such rounds miss one but for one case in e**48
             if sum(len(one.steps) for one in known.values()) > _MOST_STEPS:
-                self._too_many = f"there are more than {_MOST_STEPS} steps; not all trajectories were compared"
+                self._too_many = _TOO_MANY
                 raise NotTried(self._too_many)
         return known
+
+    @property
+    def few(self) -> int:
+        """The number of trajectories in a usual draw: 8, or 1 if a single one is too long to be compared."""
+        return 1 if self._too_many else 8
+
+    @cached_property
+    def numbered(self) -> dict[int, Trajectory]:
+        """The trajectories by the number of their episode; empty if steps do not tell it."""
+        found = {one.steps[0].episode: one for one in self.data.values()}
+        return {number: one for number, one in found.items() if number is not None and len(found) == len(self.data)}
+
+    @cached_property
+    def middle_return(self) -> float:
+        """A return that about half of the trajectories reach: one of theirs if its sum is exact in any order."""
+        one = sorted(self.data.values(), key=lambda one: one.total)[len(self.data) // 2]
+        totals = [other.total for other in self.data.values()]
+        below = max((total for total in totals if total < one.total - 1e-9), default=one.total - 1.0)
+        parts = [float(step.reward) for step in one.steps if not isinstance(step.reward, Mapping)]
+        is_exact = len(parts) == len(one.steps) and all(part * 1024 == round(part * 1024) for part in parts)
+        told = one.extra_info.get("return")
+        return float(one.total if is_exact else told if isinstance(told, float) else (one.total + below) / 2)
 
     @staticmethod
     def _add(known: dict[tuple[str, int], Trajectory], one: Trajectory) -> None:

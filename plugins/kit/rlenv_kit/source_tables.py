@@ -12,7 +12,7 @@ import numpy as np
 from rlenv_kit.report import Failed
 from rlenv_kit.tables import Noter, Unchecked, check_keys, is_int32, silent
 
-__all__ = ["Step", "Trajectory", "packed", "read_actions", "read_steps", "read_trajectory"]
+__all__ = ["Layout", "Step", "Trajectory", "layout_of", "packed", "read_actions", "read_steps", "read_trajectory"]
 
 _TABLE_2 = frozenset({"env_id", "frame_no", "action"})
 _TABLE_5 = frozenset({"env_id", "frame_no", "observation", "action", "reward"})
@@ -24,10 +24,33 @@ _CLOSE = 1e-6
 
 Values = Mapping[str, np.ndarray]
 
+Layout = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Field, such as ``action.push`` -> dtype and shape of one value; see `layout_of`."""
+
 
 def packed(values: Values) -> bytes:
-    """Return a structure as bytes, which are equal for equal structures."""
-    return b"".join(name.encode() + b"\0" + np.ascontiguousarray(values[name]).tobytes() for name in sorted(values))
+    """Return a structure as bytes, which are equal for equal values, whatever their dtype or the width of a text."""
+    return b"".join(name.encode() + b"\0" + _bytes(np.asarray(values[name])) for name in sorted(values))
+
+
+def _bytes(value: np.ndarray) -> bytes:
+    if value.dtype.kind in "biuf":
+        return (value.astype(float) + 0.0).tobytes()  # so that -0 is 0
+    return "\0".join(map(str, value.ravel().tolist())).encode()
+
+
+def layout_of(batch: Unchecked) -> Layout:
+    """Return dtype and shape of the fields of a batch, Table 5 or Table 2; those of lists, which have none, are absent.
+
+    Texts of any width have one dtype.
+    """
+    table, skipped = (batch, 1) if isinstance(batch, Mapping) else (batch[0], 0)
+    return {
+        f"{group}.{name}": ("text" if value.dtype.kind in "USO" else value.dtype.name, value.shape[skipped:])
+        for group in ("observation", "action", "next_observation")
+        if isinstance(fields := table.get(group), Mapping)
+        for name, value in fields.items() if isinstance(value, np.ndarray | np.generic)
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,11 @@ class Trajectory:
     extra_info: Mapping[str, Unchecked]
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its ``env_id`` and ``trajectory_id``."""
+        return self.env_id, self.trajectory_id
+
+    @property
     def total(self) -> float:
         """The sum of the rewards, over all agents if there are several."""
         return sum(sum(s.reward.values()) if isinstance(s.reward, Mapping) else s.reward for s in self.steps)
@@ -109,7 +137,7 @@ def _with_axis(value: Unchecked) -> Unchecked:
     """Return a single Table 5 with a leading axis of one."""
     if isinstance(value, Mapping):
         return {key: _with_axis(item) for key, item in value.items()}
-    return [value] if isinstance(value, str) else np.asarray(value)[None]
+    return np.asarray(value)[None] if isinstance(value, np.ndarray | np.generic) else [value]
 
 
 def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -> list[Step]:
@@ -157,10 +185,11 @@ def _check_flags(extra: Unchecked, done: list[int | None]) -> None:
         return
     terminated, factors = np.asarray(extra["terminated"], bool), np.asarray(extra.get("discount"))
     if factors.shape == ended.shape and factors.dtype.kind == "f" and factors.any():
-        lost = np.flatnonzero(ended & ~terminated & (factors == 0))
-        if len(lost):
-            raise Failed(f"the discount of step {int(lost[0])} is 0, and it is truncated, not terminated",
-                         "a truncated end has a value after it")  # fmt: skip
+        wrong = np.flatnonzero(terminated != (factors == 0))
+        if len(wrong):
+            raise Failed(f"the discount of step {int(wrong[0])} is {factors[wrong[0]]:g}, and it is "
+                         f"{'terminated' if terminated[wrong[0]] else 'not terminated'}",
+                         "it is 0 where a step terminated its episode, and nowhere else")  # fmt: skip
     wrong = np.flatnonzero(ended != np.asarray(done, bool))
     if len(wrong):
         raise Failed(f"done of step {int(wrong[0])} is {done[int(wrong[0])]}, its extra_info says otherwise",
@@ -198,7 +227,7 @@ def _whole(name: str, value: Unchecked, count: int, note: Noter) -> list[int]:
 def _fields(name: str, values: Unchecked, count: int) -> dict[str, np.ndarray]:
     if not isinstance(values, Mapping) or not values:
         raise Failed(f"{name} is {values!r:.60}", "it must be a structure: name -> values with a leading axis")
-    arrays = {key: np.asarray(value) for key, value in values.items()}
+    arrays = {key: _column(value) for key, value in values.items()}
     for key, array in arrays.items():
         if array.shape[:1] != (count,):
             raise Failed(
@@ -209,11 +238,18 @@ def _fields(name: str, values: Unchecked, count: int) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _column(value: Unchecked) -> np.ndarray:
+    """Return values as an array; those of a list are float64, since its numbers may be whole in one batch alone."""
+    array = np.asarray(value)
+    return array.astype(float) if array.dtype.kind in "iu" and not isinstance(value, np.ndarray) else array
+
+
 def _check_alike(observation: Values, following: Values) -> None:
     if observation.keys() != following.keys():
         raise Failed(f"next_observation has the fields {sorted(following)}", f"observation has {sorted(observation)}")
     for name, value in observation.items():
-        if (value.dtype, value.shape) != (following[name].dtype, following[name].shape):
+        texts = value.dtype.kind == following[name].dtype.kind == "U"  # each as wide as its longest one
+        if value.shape != following[name].shape or (not texts and value.dtype != following[name].dtype):
             raise Failed(
                 f"next_observation.{name} is {following[name].dtype} of shape {following[name].shape}",
                 f"observation.{name} is {value.dtype} of shape {value.shape}",
@@ -265,7 +301,7 @@ def read_trajectory(table: object, note: Noter = silent) -> Trajectory:
     if not steps:
         raise Failed(f"trajectory {number} has no steps")
     trajectory = Trajectory(name, int(number), tuple(steps), extra)
-    for problem in (*_breaks(trajectory), *_wrong_facts(trajectory)):
+    for problem in (*_breaks(trajectory), *_wrong_facts(trajectory), *_other_ends(extra, entries["steps_set"])):
         raise Failed(f"trajectory {number}: {problem}")
     return trajectory
 
@@ -291,6 +327,9 @@ def _wrong_facts(trajectory: Trajectory) -> Iterator[str]:
     length = extra.get("length")
     if isinstance(length, int | np.integer) and length != len(steps):
         yield f"extra_info['length'] is {length}, it has {len(steps)} steps"
+    bounds = [int(bound) for key in ("start", "end") if isinstance(bound := extra.get(key), int | np.integer)]
+    if len(bounds) == 2 and bounds[1] - bounds[0] not in (len(steps), len(steps) - 1):  # without or with the end itself
+        yield f"extra_info says start {bounds[0]} and end {bounds[1]}, it has {len(steps)} steps"
     for name, total in _totals(trajectory).items():
         told = extra.get("return")
         told = told.get(name) if isinstance(told, Mapping) else told if name == "" else None
@@ -301,6 +340,16 @@ def _wrong_facts(trajectory: Trajectory) -> Iterator[str]:
         yield "extra_info says terminated and truncated: an episode has one end"
     if steps[-1].done == 0 and any(ended):
         yield "extra_info says that it ended, and done of its last step is 0"
+
+
+def _other_ends(extra: Mapping[str, Unchecked], steps: Unchecked) -> Iterator[str]:
+    """Yield the kinds of end that Table 6 and its last step tell differently."""
+    last = steps.get("extra_info") if isinstance(steps, Mapping) else steps[-1].get("extra_info")
+    for key in ("terminated", "truncated"):
+        if isinstance(last, Mapping) and {key} <= extra.keys() & last.keys():
+            told = np.ravel(last[key])
+            if len(told) and bool(told[-1]) != bool(extra[key]):
+                yield f"extra_info[{key!r}] is {extra[key]!r}, that of its last step {told[-1].item()!r}"
 
 
 def _totals(trajectory: Trajectory) -> dict[str, float]:

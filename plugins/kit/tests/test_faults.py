@@ -41,6 +41,7 @@ from plugins.kit.tests import (
     seed_faults,
     shipped_faults,
     slider_faults,
+    source_class_faults,
     source_faults,
     vector_faults,
     wheels_faults,
@@ -128,6 +129,7 @@ CHECK_OF: dict[ModuleType, Check] = {
         robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
     ), check_robot),
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
+    source_class_faults: check_source,
     vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
 }  # fmt: skip
 """Module of faults -> how they are checked."""
@@ -245,7 +247,7 @@ GOOD: dict[str, tuple[Check, Any]] = {
         (check_robot, (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS, rover.Rover)),
         (_lander_rows, other_styles.BATCHES.values()),
         (_cart_rows, (rows_of_carts.RowsOfCarts,)),
-        (check_source, other_styles.SOURCES.values()),
+        (check_source, (*other_styles.SOURCES.values(), *source_class_faults.GOOD.values())),
     )
     for made in group
 }

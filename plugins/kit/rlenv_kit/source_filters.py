@@ -1,0 +1,323 @@
+"""Check the filters that a source-data environment takes, and the labels of its trajectories (R3.3, R3.4, R6.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.source_facts import check_statistics
+from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
+from rlenv_kit.source_tables import Step, Trajectory, packed, read_actions
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import Unchecked
+
+__all__ = ["filter_checks"]
+
+_LABELS = ("source", "policy", "verdict")
+"""Options that choose trajectories by the text of that name in their ``extra_info``."""
+
+_SOURCES = ("expert", "random", "mixture", "mixed")
+"""Labels of sources that the standard names (B.2.2.3), and a variant."""
+
+_ENOUGH = 40
+"""Draws for each step or trajectory, so that one that can come does come, but for one case in e**40."""
+
+_MOST_DRAWS = 8000
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Options with a filter, and the trajectories and steps that must and may come.
+
+    Attributes:
+        options: the options.
+        due: keys of the trajectories that must come.
+        may: keys of the trajectories that may come.
+        steps: the steps that must and may come; None if they are those of the trajectories.
+    """
+
+    options: Mapping[str, object]
+    due: frozenset[Key]
+    may: frozenset[Key]
+    steps: frozenset[bytes] | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r:.60}" for name, value in self.options.items())
+
+
+def filter_checks(probe: SourceProbe) -> list[PlannedCheck]:
+    """Return the checks of filters and labels."""
+    return declared(vars(_Filters), _Filters(probe), probe)
+
+
+class _Filters:
+    def __init__(self, probe: SourceProbe) -> None:
+        self._probe = probe
+        self._taken: list[_Part] = []
+
+    @check(
+        "filters",
+        "a filter lets through what fits it, and nothing else, in its own call",
+        "contract",
+        "every step",
+        "unknown option",
+        "ownership",
+    )
+    def filters(self, probe: SourceProbe) -> None:
+        """Check each filter that is taken, alone and with another."""
+        for part in _parts(probe):
+            if self._check_draws(part):
+                self._taken.append(part)
+        if not self._taken:
+            raise NotTried("no filter is taken of which the data tell what fits it")
+        for part in _together(self._taken):
+            self._check_draws(part)
+
+    @check("actions of a part", "all actions of a state within a filter are those of the data that fit it", "6.3.2.4-2",
+           "filters", "states")  # fmt: skip
+    def actions_of_a_part(self, probe: SourceProbe) -> None:
+        if not sum(self._check_actions(part) for part in self._taken):
+            raise NotTried("get_all_actions takes no filter, or no state can be given")
+
+    @check("statistics of parts", "statistics within a filter are those of the data that fit it", "6.3.2.5-2",
+           "filters", "statistics")  # fmt: skip
+    def statistics_of_parts(self, probe: SourceProbe) -> None:
+        if not sum(self._check_statistics(part) for part in self._taken):
+            raise NotTried("statistics take no filter")
+
+    def _check_draws(self, part: _Part) -> bool:
+        """Check steps and trajectories of a part; return whether its options are taken."""
+        probe, data = self._probe, self._probe.data
+        probe.init()
+        taken = False
+        steps = part.steps or {step.content for key in part.may for step in data[key].steps}
+        due = part.steps or {step.content for key in part.due for step in data[key].steps}
+        try:
+            drawn = probe.asked(
+                "sample_steps", partial(probe.steps, min(_ENOUGH * len(steps), _MOST_DRAWS), **part.options)
+            )
+        except Refused:
+            pass
+        else:
+            taken = True
+            came = {step.content for step in drawn}
+            self._compare("sample_steps", part, came, steps, due, _ENOUGH * len(steps) <= _MOST_DRAWS)
+            self._check_alone(part, steps)
+        if part.steps is not None:
+            return taken
+        try:
+            tables = probe.asked(
+                "sample_trajectories", partial(probe.trajectories, min(_ENOUGH * len(part.may), 400), **part.options)
+            )
+        except Refused:
+            return taken
+        keys = {one.key for one in tables}
+        self._compare("sample_trajectories", part, keys, part.may, part.due, len(part.may) <= 10)
+        return True
+
+    @staticmethod
+    def _compare(
+        name: str,
+        part: _Part,
+        came: Collection[object],
+        may: Collection[object],
+        due: Collection[object],
+        is_all: bool,
+    ) -> None:
+        wrong, missing = set(came) - set(may), set(due) - set(came)
+        what = "steps" if name == "sample_steps" else "trajectories"
+        if wrong:
+            raise Failed(f"{name} with {part} gave {len(wrong)} {what} that do not fit it, among {len(came)}")
+        if missing and is_all:
+            raise Failed(f"{name} with {part} left out {len(missing)} of {len(due)} {what} that fit it")
+
+    def _check_alone(self, part: _Part, steps: Collection[bytes]) -> None:
+        """Check that a filter holds for its own call alone."""
+        probe = self._probe
+        if len(steps) < 0.9 * len(probe.contents):
+            for words, between in (("the next call", lambda: None), ("the next init", probe.init)):
+                between()
+                if all(step.content in steps for step in probe.steps(6 * BATCH)):
+                    raise Failed(f"the filter {part} still holds in {words}, without options")
+
+    def _check_actions(self, part: _Part) -> bool:
+        """Check all actions of states within a part; return whether its options are taken."""
+        probe = self._probe
+        if part.due != part.may or part.steps is not None:
+            return False
+        inside = [step for key in part.due for step in probe.data[key].steps]
+        places = [(number, place, step) for number, one in probe.numbered.items() if one.key in part.due
+                  for place, step in enumerate(one.steps) if _is_gapless(one)]  # fmt: skip
+        for number, place, step in places[:: max(1, len(places) // 4)]:
+            try:
+                probe.asked("init", partial(probe.init, episode=number, frame=place))
+                table = probe.asked("get_all_actions", partial(probe.call, "get_all_actions", **part.options))
+            except Refused:
+                return False
+            actions = read_actions(table, probe.note)[2]
+            due = {packed(one.action) for one in inside if packed(one.observation) == packed(step.observation)}
+            if {packed(action) for action in actions} != due:
+                raise Failed(
+                    f"get_all_actions with {part}, after init with episode {number}, frame {place}, returned "
+                    f"{len(actions)} actions; the data that fit hold {len(due)} in that state"
+                )
+        return bool(places)
+
+    def _check_statistics(self, part: _Part) -> bool:
+        """Check statistics within a part; return whether its options are taken."""
+        probe = self._probe
+        if part.due != part.may or part.steps is not None:
+            return False
+        probe.init()
+        try:
+            told = probe.asked("statistics", partial(probe.call, "statistics", **part.options))
+        except Refused:
+            return False
+        try:
+            check_statistics(probe, told, [probe.data[key] for key in part.due], part.options.keys())
+        except NotTried:
+            return False
+        except Failed as wrong:
+            raise Failed(f"with {part}: {wrong.found}", wrong.allowed) from wrong
+        return True
+
+    @check("nothing left", "a filter that leaves nothing is refused", "contract", "filters")
+    def nothing_left(self, probe: SourceProbe) -> None:
+        names = {name for part in self._taken for name in part.options}
+        nothing: dict[str, object] = {
+            **dict.fromkeys(_LABELS, "no such label"), "episodes": [10**6], "min_steps": 10**7, "max_steps": 0,
+            "min_return": 1e12,
+        }  # fmt: skip
+        tried = names & nothing.keys()
+        if not tried:
+            raise NotTried("no filter is taken that can leave nothing")
+        for name in sorted(tried):
+            for call in (probe.batch, probe.tables):
+                probe.init()
+                try:
+                    answer = call(2, **{name: nothing[name]})
+                except Exception:
+                    continue
+                raise Failed(f"{name}={nothing[name]!r} fits nothing, and {answer!r:.60} came", "it is refused")
+
+    @check(
+        "labels",
+        "trajectories have the label of their source, where the data have one",
+        "B.2.2.3-2",
+        "ownership",
+        "unknown option",
+    )
+    def labels(self, probe: SourceProbe) -> None:
+        told = 0
+        for label in _SOURCES:
+            probe.init()
+            try:
+                drawn = probe.asked("sample_trajectories", partial(probe.trajectories, 4, source=label))
+            except Refused:
+                continue
+            for one in drawn:
+                told += 1
+                if not _is_labelled(one.extra_info, label):
+                    raise Failed(
+                        f"trajectory {one.trajectory_id} came for source={label!r}, and its extra_info "
+                        f"{dict(one.extra_info)!r:.120} does not say so",
+                        "it has a label of its source",
+                    )
+        if not told:
+            probe.note("B.2.2.3-2", "no trajectory is drawn by a label of its source; here the option is source")
+            raise NotTried("trajectories are not drawn by the labels " + ", ".join(_SOURCES))
+
+
+def _is_labelled(extra: Mapping[str, Unchecked], label: str) -> bool:
+    return label in [value for value in extra.values() if isinstance(value, str)] or (
+        label == "expert" and extra.get("expert") in (True, 1)
+    )
+
+
+# -- the filters ---------------------------------------------------------------------------------------------------
+
+
+def _parts(probe: SourceProbe) -> Iterator[_Part]:
+    """Yield the filters of docs/source-data.md with values of these data, and what fits them."""
+    data = probe.data
+    passes: list[tuple[dict[str, object], Callable[[Trajectory], bool]]] = []
+    lengths = sorted(len(one.steps) for one in data.values())
+    middle = lengths[len(lengths) // 2]
+    if all(_is_gapless(one) for one in data.values()):
+        passes += [({"min_steps": middle}, lambda one: len(one.steps) >= middle),
+                   ({"max_steps": middle}, lambda one: len(one.steps) <= middle)]  # fmt: skip
+    for name in _LABELS:
+        words = sorted({word for one in data.values() if isinstance(word := one.extra_info.get(name), str)})
+        passes += [({name: word}, partial(_has, name, (word,))) for word in words[:3]]
+        passes += [({name: words[:2]}, partial(_has, name, words[:2]))]
+    for name in ("expert", "success"):
+        if all(isinstance(one.extra_info.get(name), bool | np.bool_) for one in data.values()):
+            passes += [({name: value}, partial(_has, name, (value,))) for value in (True, False)]
+    numbers = {id(one): number for number, one in probe.numbered.items()}
+    for chosen in (sorted(numbers.values())[1::2], sorted(numbers.values())[:1], sorted(numbers.values())[-2:]):
+        passes += [({"episodes": chosen}, partial(_is_among, numbers, chosen))]
+    if sorted(numbers.values()) == list(range(len(data))):
+        passes += [({"episodes": slice(1, 3)}, lambda one: 1 <= numbers[id(one)] < 3)]
+    limit = probe.middle_return
+    passes += [({"min_return": limit}, lambda one: one.total >= limit - 1e-9)]
+    for options, fits in passes:
+        keys = frozenset(key for key, one in data.items() if fits(one))
+        if keys:
+            yield _Part(options, keys, keys)
+    yield from _best(data)
+    yield from _near([step for one in data.values() for step in one.steps])
+
+
+def _has(name: str, values: Collection[object], one: Trajectory) -> bool:
+    return one.extra_info.get(name) in values
+
+
+def _is_among(numbers: Mapping[int, int], chosen: Collection[int], one: Trajectory) -> bool:
+    return numbers.get(id(one)) in chosen
+
+
+def _is_gapless(one: Trajectory) -> bool:
+    return one.steps[-1].frame_no - one.steps[0].frame_no == len(one.steps) - 1 and not one.extra_info.get("lost")
+
+
+def _best(data: Mapping[Key, Trajectory]) -> Iterator[_Part]:
+    """Yield shares with the highest returns; equal returns at the border may be on either side."""
+    ranked = sorted(data, key=lambda key: -data[key].total)
+    for share in (0.25, 0.5):
+        least, most = max(1, math.floor(share * len(ranked))), max(1, math.ceil(share * len(ranked)))
+        outside = data[ranked[least]].total if least < len(ranked) else -math.inf
+        yield _Part(
+            {"top_fraction": share},
+            frozenset(key for key in ranked if data[key].total > outside + 1e-9),
+            frozenset(key for key in ranked if data[key].total >= data[ranked[most - 1]].total - 1e-9),
+        )
+
+
+def _near(steps: list[Step]) -> Iterator[_Part]:
+    """Yield the steps of one state, and those of one state and action."""
+    for step in steps[:: max(1, len(steps) // 2)]:
+        for names in (("observation",), ("observation", "action")):
+            value = {name: dict(getattr(step, name)) for name in names}
+            fits = frozenset(other.content for other in steps
+                             if all(packed(getattr(other, n)) == packed(getattr(step, n)) for n in names))  # fmt: skip
+            yield _Part({"near": {**value, "tolerance": 0.0}}, frozenset(), frozenset(), fits)
+
+
+def _together(parts: list[_Part]) -> Iterator[_Part]:
+    """Yield pairs of filters that show if one of the two is lost."""
+    pairs: dict[tuple[object, ...], _Part] = {}
+    for one, other in combinations([part for part in parts if part.steps is None], 2):
+        options, keys = {**one.options, **other.options}, one.due & other.due
+        lost = keys != one.due, keys != other.due
+        is_share = "top_fraction" in options  # a share of what is left depends on the order of filters
+        if len(options) > 1 and keys and any(lost) and not is_share:
+            pairs.setdefault((*options, lost), _Part(options, keys, keys))
+    yield from pairs.values()

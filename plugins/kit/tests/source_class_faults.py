@@ -1,0 +1,283 @@
+"""Faults of source data, each of a class that the checks once missed, and correct sources that they once accused."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from plugins.kit.tests.planting import Planted, planters
+from plugins.kit.tests.test_fault_sets_b import module
+from rlenv_robot.world import NOTHING
+
+Columns: Any = module("source_arrays.py").Columns
+Rooms: Any = module("source_rooms.py").Rooms
+ThermostatLists: Any = module("source_lists.py").ThermostatLists
+
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
+
+
+# -- states and arguments ----------------------------------------------------------------------------------------
+
+
+def _begun(change: Any) -> Any:
+    """Return an init with changed options."""
+    return lambda self, options=NOTHING: Columns.init(self, change(self, dict(options)))
+
+
+replaces(Columns, "init", {
+    "InitSaysTrue -> states": lambda self, options=NOTHING: Columns.init(self, options) is None,
+    "GivenEpisodeIsTheNext -> states": _begun(
+        lambda self, given: given | ({"episode": (given["episode"] + 1) % 8, "frame": 0} if "episode" in given else {})
+    ),
+    "GivenFrameIsLost -> states": _begun(lambda self, given: {**given, "frame": 0}),
+    "FarEpisodeIsTheLast -> states": _begun(lambda self, given: {**given, "episode": min(given.get("episode", 0), 7)}),
+    "FarFrameIsTheFirst -> states": _begun(
+        lambda self, given: {**given, "frame": given.get("frame", 0) if given.get("frame", 0) < 20 else 0}
+    ),
+})  # fmt: skip
+
+
+@fault("options")
+class TakesTheFrameOut(Columns):
+    def init(self, options: Any = NOTHING) -> None:
+        super().init(options)
+        if options:
+            options.pop("frame", None)
+
+
+@fault("states")
+class BareInitKeepsTheState(Columns):
+    def init(self, options: Any = NOTHING) -> None:
+        now = getattr(self, "now", (0, 0))
+        super().init(options)
+        self.now = self.now if options else now
+
+
+@fault("arguments")
+class OptionsIsCalledConfig(Columns):
+    def init(self, config: Any = NOTHING) -> None:
+        super().init(config)
+
+
+@fault("arguments")
+class BatchSizeMayBeMissing(Columns):
+    def sample_steps(self, batch_size: Any = 1, extra_info: Any = NOTHING) -> Any:
+        return super().sample_steps(batch_size, extra_info)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+
+
+@fault("last steps")
+class EndIsTheNextStartOfItsName(Columns):
+    def following(self, index: Any) -> Any:
+        rows, episode = super().following(index), self.episode[index]
+        other = np.where(episode < 6, episode + 2, episode % 2)
+        return np.where(self.ended(index), self.first[other] + other, rows)
+
+
+changes(Columns, "trajectory", {
+    "LengthIsLarger -> trajectories":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "end": table["extra_info"]["end"] + 3}},
+    "AllAreTerminated -> trajectories":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "terminated": 1}},
+    "LabelSaysNothing -> labels":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "source": "data", "expert": False}},
+})  # fmt: skip
+
+changes(Columns, "sample_steps", {
+    "IndexOfTheBatch -> positions":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "index": np.arange(len(table["reward"]))}},
+    "PlacesAreFloat64 -> same steps":
+        lambda self, table: {**table, "observation": {"place": table["observation"]["place"].astype(float)},
+                             "next_observation": {"place": table["next_observation"]["place"].astype(float)}},
+})  # fmt: skip
+
+changes(Columns, "steps", {
+    "EndsHaveAValueAfterThem -> steps":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "discount": np.full(len(table["done"]), 0.9)
+                             * (1 - table["extra_info"]["truncated"])}},
+})  # fmt: skip
+
+
+# -- draws -------------------------------------------------------------------------------------------------------
+
+
+@fault("seed")
+class EveryCallBeginsAnew(Columns):
+    def init(self, options: Any = NOTHING) -> None:
+        super().init(options)
+        self.seed = options.get("seed")
+
+    def choose(self, count: int, size: int, replace: bool, chance: Any) -> Any:
+        return np.random.default_rng(self.seed).choice(count, size, replace, chance)
+
+
+@fault("seed")
+class WeightedDrawsHaveNoSeed(Columns):
+    def choose(self, count: int, size: int, replace: bool, chance: Any) -> Any:
+        rng = self.rng if np.ptp(chance) == 0 else np.random.default_rng()
+        return rng.choice(count, size, replace, chance)
+
+
+@fault("instances")
+class ObjectsShareAGenerator(Columns):
+    shared: ClassVar[Any] = None
+
+    def generator(self, seed: Any) -> Any:
+        ObjectsShareAGenerator.shared = super().generator(seed)
+        return self.shared
+
+    def choose(self, count: int, size: int, replace: bool, chance: Any) -> Any:
+        return ObjectsShareAGenerator.shared.choice(count, size, replace, chance)
+
+
+replaces(Columns, "sample_trajectories", {
+    "TrajectoriesComeAgain -> once": lambda self, trajectory_size, extra_info=NOTHING: (Columns.sample_trajectories(
+        self, trajectory_size, {key: value for key, value in extra_info.items() if key != "replace"})),
+})  # fmt: skip
+
+
+@fault("priority")
+class LowRewardsFirst(Columns):
+    def scores(self, options: Any) -> Any:
+        scores = super().scores(options)
+        return scores.max() - scores + 0.1 if options.get("priority") == "reward" else scores
+
+
+# -- filters -----------------------------------------------------------------------------------------------------
+
+
+def _passing(change: Any) -> Any:
+    return lambda self, options: Columns.passing(self, change(options))
+
+
+def _with(given: Any, name: str, kind: type, value: Any) -> Any:
+    """Return options with another value of an option, where it is of a kind."""
+    return {**given, name: value(given[name])} if isinstance(given.get(name), kind) else given
+
+
+def _without(options: Any, *names: str) -> Any:
+    return {name: value for name, value in options.items() if name not in names}
+
+
+replaces(Columns, "passing", {
+    "FirstWordAlone -> filters":
+        _passing(lambda given: _with(given, "source", list, lambda words: words[0])),
+    "OneFilterIsEnough -> filters":
+        _passing(lambda given: _without(given, "source") if {"source", "min_return"} <= given.keys() else given),
+    "SliceIncludesItsEnd -> filters":
+        _passing(lambda given: _with(given, "episodes", slice, lambda part: slice(part.start, part.stop + 1))),
+})  # fmt: skip
+
+
+@fault("filters")
+class RemembersAFilter(Columns):
+    kept: ClassVar[Any] = {}
+
+    def passing(self, options: Any) -> Any:
+        self.kept = {**self.kept, **{name: options[name] for name in ("source",) if name in options}}
+        return super().passing({**self.kept, **options})
+
+
+@fault("nothing left")
+class UnknownWordIsEverything(Columns):
+    def passing(self, options: Any) -> Any:
+        known = options.get("source") in (None, *self.source) or isinstance(options["source"], list)
+        return super().passing(options if known else _without(options, "source"))
+
+
+replaces(Columns, "get_all_actions", {
+    "ActionsOfAllSources -> actions of a part": lambda self, extra_info=NOTHING: (
+        Columns.get_all_actions(self, _without(extra_info, "source"))),
+    "ToleranceOfAnyElement -> actions": lambda self, extra_info=NOTHING: (Columns.get_all_actions(self, {
+        **extra_info, "tolerance": extra_info["tolerance"] * 2} if extra_info.get("tolerance") else extra_info)),
+})  # fmt: skip
+
+replaces(Columns, "statistics", {
+    "StatisticsOfAllSources -> statistics of parts": lambda self, extra_info=NOTHING: (
+        Columns.statistics(self, _without(extra_info, "source"))),
+})  # fmt: skip
+
+changes(Columns, "returns_of", {
+    "ReturnsAreRounded -> kinds of statistics":
+        lambda self, told: {**told, "return": [round(value) for value in told["return"]]},
+})  # fmt: skip
+
+replaces(Columns, "counted", {
+    "FirstBinIsEmpty -> kinds of statistics": lambda self, column, bins: (
+        np.histogram(column, bins)[0] * (np.arange(bins) > 0), np.histogram(column, bins)[1]),
+    "OneElementForAll -> kinds of statistics": lambda self, column, bins: np.histogram(np.r_[column, column], bins),
+})  # fmt: skip
+
+
+# -- ownership ---------------------------------------------------------------------------------------------------
+
+
+@fault("ownership")
+class StatisticsAreKept(Columns):
+    told: Any = None
+
+    def statistics(self, extra_info: Any = NOTHING) -> Any:
+        if extra_info:
+            return super().statistics(extra_info)
+        self.told = self.told or super().statistics()
+        return self.told
+
+
+@fault("ownership")
+class FactsAreShared(Columns):
+    def __init__(self) -> None:
+        self.facts: dict[int, Any] = {}
+        super().__init__()
+
+    def trajectory(self, episode: int, weight: float) -> Any:
+        table = super().trajectory(episode, weight)
+        return {**table, "extra_info": self.facts.setdefault(episode, {**table["extra_info"], "rooms": [1, 2]})}
+
+
+# -- correct and unusual -----------------------------------------------------------------------------------------
+
+
+class TextsAsWideAsTheyAre(Rooms):
+    """Have texts as wide as the longest of each batch."""
+
+    def table(self, rows: Any) -> Any:
+        table = super().table(rows)
+        for group in ("observation", "next_observation"):
+            table[group] = {**table[group], "room": np.array(table[group]["room"].tolist())}
+        return table
+
+
+class WholeAndHalfDegrees(ThermostatLists):
+    """Have numbers in lists that are whole in some steps alone."""
+
+    def table(self, places: Any) -> Any:
+        table = super().table(places)
+        for group in ("observation", "next_observation"):
+            values = table[group]["temperature"]
+            table[group] = {"temperature": [one if one % 2 else one + 0.5 for one in values]}
+        return table
+
+
+class OneRecordingCutInPieces(Columns):
+    """Be a recording without ends, in pieces whose frames go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for one in range(len(self.lengths) - 1):
+            self.place[self.last[one] + one] = self.place[self.last[one] + one + 1]
+        self.env_id[:] = "floor-0"
+        self.frame = np.arange(self.last[-1])
+
+    def ended(self, index: Any) -> Any:
+        return index + 1 == self.last[-1]
+
+    def get_all_actions(self, extra_info: Any = NOTHING) -> Any:
+        table = super().get_all_actions(extra_info)
+        return {**table, "frame_no": int(self.first[self.now[0]]) + table["frame_no"]}
+
+
+GOOD = {of.__name__: of for of in (TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces)}
