@@ -54,6 +54,10 @@ _CLEARING = frozenset({State.ARMING, State.RESETTING})
 """The states of a reset, which may clear a stop that came before it."""
 
 
+_EPISODE = frozenset({State.READY, State.RUNNING})
+"""The states of an episode that a client can continue."""
+
+
 class Transition(NamedTuple):
     """One change of state: time (monotonic clock, nanoseconds), state before, state after, and reason."""
 
@@ -141,10 +145,22 @@ class Lifecycle:
         with contextlib.suppress(EpisodeError):
             self.go(state, why)
 
+    def end_episode(self, why: str) -> None:
+        """Go to HOLDING if clients can continue an episode, else change nothing.
+
+        Args:
+            why: the reason.
+        """
+        with self._lock:
+            if self._state not in _EPISODE or self._latched() is not None:
+                return
+            transition = self._go(State.HOLDING, why)
+        self._log(transition)
+
     @property
     def episode_over(self) -> str | None:
         """The reason why no client can continue an episode, or None."""
-        return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
+        return None if self.state in _EPISODE else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:
         """Go to STOPPED, after the latch has the stop. If the robot is already stopped, the first reason stays."""

@@ -115,7 +115,7 @@ class ControlLoop:
             Step: self._step, type(None): self._hold, Reset: self._reset, Finish: self._rest, Park: self._park,
             Quit: self._quit,
         }  # fmt: skip
-        self._over = False
+        self._over = self._is_finishing = False
         self._unmoved = False  # whether no command was carried out since the reset
         self._begun_s = 0.0  # when the first tick of the command under way began
         self._device_armed = False
@@ -144,7 +144,8 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """The reason why the episode is broken and the robot held, or None."""
-        holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
+        expected = self._interpolator.applied is not None and not self._is_finishing
+        holds = expected and self.lifecycle.state is State.HOLDING
         return self.lifecycle.why if holds else None
 
     @property
@@ -235,8 +236,14 @@ class ControlLoop:
         self._commands.put(Step(request_id, command, sent_ns, frame))
 
     def finish(self, why: str | None = None) -> None:
-        """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state."""
-        self._commands.put(Finish() if why is None else Finish(why))
+        """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state.
+
+        The state is HOLDING when this call returns. A command that waits is not carried out.
+        """
+        finish = Finish() if why is None else Finish(why)
+        self._is_finishing = True
+        self.lifecycle.end_episode(finish.why)
+        self._commands.put(finish)
 
     def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
@@ -561,9 +568,9 @@ class ControlLoop:
             self._tell(reset.request_id, RobotStopped(stopped or "the robot was stopped during the reset"))
 
     def _rest(self, finish: Finish) -> None:
-        if self.lifecycle.state in (State.READY, State.RUNNING):
-            self.lifecycle.go_unless_stopped(State.HOLDING, finish.why)
+        self.lifecycle.end_episode(finish.why)  # of a reset that was requested before it
         self._quiet()
+        self._is_finishing = False
 
     def _quiet(self) -> None:
         """End the episode: nobody is expected to command."""
