@@ -27,6 +27,9 @@ CALLS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Call in a request -> the further keys that the request may have."""
 
+_REQUIRED: Mapping[str, tuple[str, ...]] = {"step": ("action",), "end": ("reason",)}
+"""Call in a request -> those of its further keys that the request must have."""
+
 _POLL_MS = 200
 
 
@@ -117,4 +120,7 @@ def _read(request: bytes) -> Mapping[str, Any]:
     for key in plain:
         if key != "call" and key not in allowed:
             raise ValueError(f"{key!r} is unknown, {plain['call']} takes {', '.join(allowed) or 'nothing'}")
+    for key in _REQUIRED.get(plain["call"], ()):
+        if key not in plain:
+            raise ValueError(f"{key!r} is missing, {plain['call']} requires {', '.join(_REQUIRED[plain['call']])}")
     return plain
