@@ -31,12 +31,14 @@ from rlenv_robot.tables import (
 )
 from rlenv_robot.world import (
     NOTHING,
+    CheckingWorld,
     EnvDescription,
     OrderlyWorld,
     TimeStep,
     TurnBasedWorld,
     World,
     check_members,
+    check_reset,
     is_orderly,
 )
 
@@ -107,7 +109,7 @@ class Environment:
         behaviour: Spec = _NO_BEHAVIOUR,
     ) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
-        check_members(world, World, (TurnBasedWorld, OrderlyWorld, HasStepExtra))
+        check_members(world, World, (TurnBasedWorld, OrderlyWorld, CheckingWorld, HasStepExtra))
         self.world, self._step_extra = world, step_extra_of(world)
         self._takes_fields = len(self._step_extra.fields) > 0
         self.behaviour = check_behaviour(behaviour)
@@ -158,7 +160,7 @@ class Environment:
     # -- the three interfaces ----------------------------------------------------------------------------
 
     def reset(self, options: Options = NOTHING, **keywords: object) -> ObservationTable:
-        """Begin an episode (R1.3).
+        """Begin an episode (R1.3). A running episode ends, unless the world refuses an option (`CheckingWorld`).
 
         Args:
             options: those of the world, e.g. ``seed`` (int), which determines the random initial state.
@@ -171,6 +173,7 @@ class Environment:
             TypeError: there are keywords.
             EpisodeError: the environment is closed.
             ValueError: an option is unknown, or its value is wrong.
+            IllegalAction: the value of an option does not fit its field, such as a part of a goal.
             RobotError: the start could not be reached; no episode was begun.
         """
         if keywords:
@@ -178,6 +181,7 @@ class Environment:
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
         check_options(options, "reset", '{"seed": 7}')
+        check_reset(self.world, options)
         self._finish("abandoned")
         self._phase = "new"
         timestep = self.world.reset(options)

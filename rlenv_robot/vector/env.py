@@ -179,13 +179,11 @@ class VectorEnvironment(BatchEnvironment):
         if keywords:
             raise keywords_error("reset", keywords)
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
-        self._restart(options)
-        if options.get("ids") is None:
-            self._begin(np.arange(self.num_envs), everyone=True)
-        elif self._batch_state is None:
+        ids = None if options.get("ids") is None else check_ids(options["ids"], self.num_envs)
+        if ids is not None and self._batch_state is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
-        else:
-            self._begin(check_ids(options["ids"], self.num_envs))
+        self._restart(options)  # only now: a refused option changes no draw that follows
+        self._begin(np.arange(self.num_envs) if ids is None else ids, everyone=ids is None)
         return self._table(self._extra_info())
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
