@@ -101,7 +101,7 @@ class Environment:
         check_outputs: n, to compare every reward of the world, and the observation and the hidden state of every n-th
             frame and of the first and the last, with their descriptions (`rlenv_robot.output_check`). A wrong one ends
             the episode as a fault: the time step repeats the last observation that was found right, with reward 0,
-            ``truncated`` 1 and ``extra_info["fault"]``. None is 1, or 8 for a simulated robot; 0 compares nothing.
+            ``truncated`` 1 and ``extra_info["fault"]``. None is 1, or 16 for a simulated robot; 0 compares nothing.
 
     Attributes:
         hold_frames: most successive frames for which a robot is held where a chunk has ended and no other has come;

@@ -141,7 +141,7 @@ def _takes_all(field: Field) -> bool:
     return bool((low == limits.min).all() and (high == limits.max).all())
 
 
-SIMULATED = 8
+SIMULATED = 16
 """Number of frames, of a simulated robot, of which the observation of one is checked by default."""
 
 
@@ -153,7 +153,7 @@ def check_every(frames: object) -> int:
     """
     if not isinstance(frames, int | np.integer) or frames < 0:
         raise ValueError(
-            f"check_outputs is {frames!r:.80}, it must be a whole number: 1 checks every frame, 8 every eighth, 0 none"
+            f"check_outputs is {frames!r:.80}, it must be a whole number: n checks every n-th frame, and 0 none"
         )
     return int(frames)
 

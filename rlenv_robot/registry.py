@@ -398,7 +398,7 @@ def make(
         answers: whether a record holds, with each action, the frame number of the observation that it answers, for
             policies that predict slowly.
         check_outputs: n, to end the episode as a fault where an output of every n-th frame does not fit its
-            description; None is 1, or 8 for a simulated robot; 0 checks nothing. See `Environment`.
+            description; None is 1, or 16 for a simulated robot; 0 checks nothing. See `Environment`.
         options: the task's own settings.
 
     Raises:

@@ -175,6 +175,21 @@ def _lies_in(folder: Path, module_name: str) -> bool:
     return first.is_dir() or first.with_suffix(".py").is_file()
 
 
+class UnknownSetting(ValueError, TypeError):
+    """Say that a factory has no setting of a name.
+
+    It is a TypeError too, as for an unknown keyword of a function: some libraries try further keywords, and catch that.
+
+    Args:
+        message: names the setting and the allowed ones.
+        setting: the unknown name.
+    """
+
+    def __init__(self, message: str, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
 def unknown_name(name: str, kind: str, allowed: Iterable[str]) -> ValueError:
     """Return the error that lists the allowed names, and suggests the nearest one."""
     names = list(allowed)

@@ -99,7 +99,7 @@ class VectorEnvironment(BatchEnvironment):
         check_outputs: n, to compare every reward, and the observations and hidden states of every n-th step and of
             those in which an episode ends, with their descriptions. A wrong row ends its episode as a fault: it repeats
             the last observation that was found right, with reward 0, ``truncated`` 1 and its number in
-            ``extra_info["fault"]`` = {number: {kind, message}}. None is 8; 0 compares nothing.
+            ``extra_info["fault"]`` = {number: {kind, message}}. None is 16; 0 compares nothing.
 
     Raises:
         SpecMismatch: the task is for another robot.
