@@ -14,7 +14,6 @@ import numpy as np
 from hal import EpisodeError, IllegalAction, Spec, Violation
 from hal.field import JsonObject
 from rlenv_robot.chunk_steps import ChunkSteps
-from rlenv_robot.output_check import OutputCheck, WrongOutput, check_every
 from rlenv_robot.tables import (
     ActionChunkTable,
     ActionTable,
@@ -31,6 +30,7 @@ from rlenv_robot.tables import (
     keywords_error,
     step_extra_of,
 )
+from rlenv_robot.tasks.output_check import OutputCheck, WrongOutput, check_every
 from rlenv_robot.world import (
     ACTION_MASK,
     NOTHING,
@@ -99,9 +99,10 @@ class Environment:
         behaviour: the parameters of the distribution from which a policy draws its actions (such as the mean and the
             standard deviation of a Gaussian), which each step may then contain in ``extra_info["behaviour"]``.
         check_outputs: n, to compare every reward of the world, and the observation and the hidden state of every n-th
-            frame and of the first and the last, with their descriptions (`rlenv_robot.output_check`). A wrong one ends
-            the episode as a fault: the time step repeats the last observation that was found right, with reward 0,
-            ``truncated`` 1 and ``extra_info["fault"]``. None is 1, or 16 for a simulated robot; 0 compares nothing.
+            frame and of the first and the last, with their descriptions (`rlenv_robot.tasks.output_check`). A wrong
+            one ends the episode as a fault: the time step repeats the last observation that was found right, with
+            reward 0, ``truncated`` 1 and ``extra_info["fault"]``. None is 1, or 16 for a simulated robot; 0 compares
+            nothing.
 
     Attributes:
         hold_frames: most successive frames for which a robot is held where a chunk has ended and no other has come;

@@ -80,6 +80,7 @@ class Lifecycle:
 
     Attributes:
         armed: whether the robot has been opened: after it was ready once, resets no longer begin with arming.
+        ended: whether `end_episode` led to the present state.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Lifecycle:
         self._lock = threading.RLock()
         self._state, self._why = State.DISARMED, "the server was started"
         self._clears = -1  # the newest stop that the reset under way knows of
-        self.armed = False
+        self.armed = self.ended = False
         self._history: deque[Transition] = deque(maxlen=_REMEMBERED)
 
     @property
@@ -155,6 +156,7 @@ class Lifecycle:
             if self._state not in _EPISODE or self._latched() is not None:
                 return
             transition = self._go(State.HOLDING, why)
+            self.ended = True
         self._log(transition)
 
     @property
@@ -177,7 +179,7 @@ class Lifecycle:
         why = printable(why, _LONGEST_WHY)  # it goes to the log, where a line break could forge a line
         transition = Transition(self._now_ns(), self._state, state, why)
         self._history.append(transition)
-        self._state, self._why = state, why
+        self._state, self._why, self.ended = state, why, False
         self.armed = self.armed or state in (State.READY, State.RESETTING)
         return transition
 

@@ -115,7 +115,7 @@ class ControlLoop:
             Step: self._step, type(None): self._hold, Reset: self._reset, Finish: self._rest, Park: self._park,
             Quit: self._quit,
         }  # fmt: skip
-        self._over = self._is_finishing = False
+        self._over = False
         self._unmoved = False  # whether no command was carried out since the reset
         self._begun_s = 0.0  # when the first tick of the command under way began
         self._device_armed = False
@@ -144,9 +144,8 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """The reason why the episode is broken and the robot held, or None."""
-        expected = self._interpolator.applied is not None and not self._is_finishing
-        holds = expected and self.lifecycle.state is State.HOLDING
-        return self.lifecycle.why if holds else None
+        holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
+        return self.lifecycle.why if holds and not self.lifecycle.ended else None
 
     @property
     def stopped(self) -> str | None:
@@ -235,15 +234,10 @@ class ControlLoop:
             self._observer.ordered(request_id, command, sent_ns)
         self._commands.put(Step(request_id, command, sent_ns, frame))
 
-    def finish(self, why: str | None = None) -> None:
-        """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state.
-
-        The state is HOLDING when this call returns. A command that waits is not carried out.
-        """
-        finish = Finish() if why is None else Finish(why)
-        self._is_finishing = True
-        self.lifecycle.end_episode(finish.why)
-        self._commands.put(finish)
+    def finish(self, why: str = Finish().why) -> None:
+        """End the episode; the state is HOLDING, for the reason ``why``, when this returns, and no command follows."""
+        self.lifecycle.end_episode(why)
+        self._commands.put(Finish(why))
 
     def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
@@ -570,7 +564,6 @@ class ControlLoop:
     def _rest(self, finish: Finish) -> None:
         self.lifecycle.end_episode(finish.why)  # of a reset that was requested before it
         self._quiet()
-        self._is_finishing = False
 
     def _quiet(self) -> None:
         """End the episode: nobody is expected to command."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 try:
     from gymnasium.vector import AutoresetMode, VectorEnv
 except ImportError:
-    from rlenv_robot.adapters.gymnasium_registry import check_version
+    from rlenv_robot.adapters.gymnasium_version import check_version
 
     check_version(gymnasium.__version__)  # names the version that is needed
     raise

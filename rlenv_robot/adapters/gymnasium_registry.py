@@ -22,15 +22,12 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, OutOfRange
     from rlenv_robot.tasks.task import Task
 
-__all__ = ["NAMESPACE", "check_version", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
+__all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
 
 NAMESPACE = "rlenv_robot"
 """The namespace of the tasks in Gymnasium's ids."""
 
 _HERE = "rlenv_robot.adapters.gymnasium_registry"
-
-_OLDEST = (1, 1)
-"""The oldest version of Gymnasium with the modes of `AutoresetMode`."""
 
 _NOT_FLAT = frozenset({"go", "frozen-lake", "sokoban", "so101-pair-lift"})
 """Environments of this project without a robot, or with several agents, which have no vectors."""
@@ -41,21 +38,6 @@ _GOALS: Mapping[str, Mapping[str, object]] = {
     "so101-pick-place": {"release": False},
 }
 """Tasks of this project whose goals alone decide their success -> the settings for that."""
-
-
-def check_version(version: str) -> None:
-    """Refuse a Gymnasium that is too old.
-
-    Raises:
-        ImportError: naming the version that is needed.
-    """
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < _OLDEST:
-        needed = ".".join(map(str, _OLDEST))
-        raise ImportError(
-            f"rlenv-robot needs gymnasium {needed} or later, and {version} is installed: pip install "
-            f"'gymnasium>={needed},<2'"
-        )
 
 
 def register_with_gymnasium() -> None:

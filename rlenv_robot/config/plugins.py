@@ -15,7 +15,7 @@ from typing import Any
 
 from rlenv_robot.config.plugin_names import plugin_of
 
-__all__ = ["PluginTable", "load_object", "unknown_name"]
+__all__ = ["PluginTable", "UnknownSetting", "load_object", "unknown_name"]
 
 
 class PluginTable:

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from hal import BatchState, EpisodeError, Violation
 from recorder.json_data import JsonDict, JsonObject
-from rlenv_robot.output_check import SIMULATED, check_every
 from rlenv_robot.tables import (
     BatchObservationTable,
     BatchRewardTable,
@@ -22,6 +21,7 @@ from rlenv_robot.tables import (
 )
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Mode
+from rlenv_robot.tasks.output_check import SIMULATED, check_every
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.episodes import BatchEnvironment, DescribedBatch
 from rlenv_robot.vector.output_faults import OutputFaults

@@ -8,9 +8,9 @@ import numpy as np
 
 from hal import BatchState
 from recorder.json_data import JsonDict
-from rlenv_robot.output_check import BatchOutputCheck, WrongOutput
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Judgement, Mode
+from rlenv_robot.tasks.output_check import BatchOutputCheck, WrongOutput
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.rows import merged
 

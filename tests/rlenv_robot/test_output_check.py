@@ -17,8 +17,8 @@ from hal import EpisodeError, Field, Spec
 from real import RemoteRobot, Server
 from recorder.table.load import load_runs
 from rlenv_robot.env import Environment
-from rlenv_robot.output_check import BatchOutputCheck, OutputCheck, WrongOutput
 from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.tasks.output_check import BatchOutputCheck, OutputCheck, WrongOutput
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.world import EnvDescription, TimeStep, World
 from sim.robot import SimRobot

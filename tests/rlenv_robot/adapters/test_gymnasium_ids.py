@@ -18,7 +18,7 @@ import gymnasium
 
 import rlenv_robot as rr
 from rlenv_robot.adapters.goals import GymnasiumGoalEnv, to_gymnasium_goal
-from rlenv_robot.adapters.gymnasium_registry import check_version
+from rlenv_robot.adapters.gymnasium_version import check_version
 from rlenv_robot.tasks.cube import PickPlace, Push
 
 PAGE = Path(__file__).parents[3] / "docs" / "gymnasium.md"
