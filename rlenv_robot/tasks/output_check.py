@@ -93,12 +93,18 @@ class _Fields:
         self._is_counted = any(field.counted_by for field in spec)
 
     def first(self, values: Any) -> str | None:
-        """Return what is wrong with the values, their names, shapes and types, or None."""
+        """Return what is wrong with the values, their shapes and types, or None.
+
+        Further names are allowed: a robot may have more sensors than a task describes.
+        """
+        if not isinstance(values, Mapping):
+            return f"{self._where} is a {type(values).__name__}, expected a mapping"
+        described = {name: values[name] for name in self._spec.names if name in values}
         try:
-            self._spec.validate(values, self._where)
+            self._spec.validate(described, self._where)
         except IllegalAction as refused:
             return refused.violation.message
-        for name, value in values.items():
+        for name, value in described.items():
             if not isinstance(value, np.ndarray | np.generic):
                 return f"{self._where}.{name} is a {type(value).__name__}, expected an array of NumPy"
         return None

@@ -136,6 +136,17 @@ def test_a_right_reward_of_any_type_of_number_passes(reward: Any) -> None:
         assert ("fault" in table["extra_info"], answer["reward"]) == (False, reward)
 
 
+def test_names_that_no_description_has_pass_and_missing_ones_do_not() -> None:
+    """A robot may have more sensors than its task describes."""
+    world = Wild()
+    with Environment(world) as env:
+        world.values = {"torque": np.array([99.0])}
+        env.reset()
+        assert "fault" not in _step(env)[0]["extra_info"]
+        world._timestep = lambda: TimeStep({"near": np.zeros(3, np.float32)}, 0.0, False, False, {})  # type: ignore[method-assign]
+        assert "observation.crooked is missing" in _step(env)[0]["extra_info"]["fault"]["message"]
+
+
 def test_a_wrong_first_observation_begins_no_episode() -> None:
     world = Wild()
     with Environment(world) as env:
