@@ -189,9 +189,9 @@ class VectorEnvironment(BatchEnvironment):
             self._recent.begin(ids)
         self._began = True
         self._batch_state = first if everyone or self._batch_state is None else merged(self._batch_state, ids, first)
+        self._rules.check_first(self._batch_state.sensors, self._goal)
         if self._outputs is not None:
             self._outputs.begin(ids, first, {name: value[ids] for name, value in self._goal.items()})
-        self._rules.check_first(self._batch_state.sensors, self._goal)
 
     # -- step --------------------------------------------------------------------------------------------
 
