@@ -414,7 +414,7 @@ class Guard(RobotWrapper):
         """Stop a simulation that can't begin: its failed physics are a fault only within an episode."""
         for field in self._spec.sensors:
             values = robot_state.sensors.get(field.name)
-            if values is not None and not _is_finite(values):
+            if values is not None and not field.is_text and not _is_finite(values):
                 self._refuse(f"sensor {field.name!r} measured a value that is not a finite number")
 
     def _refuse(self, reason: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -29,14 +30,18 @@ from rlenv_robot.tables import (
     keywords_error,
     step_extra_of,
 )
+from rlenv_robot.tasks.output_check import OutputCheck, WrongOutput, check_every
 from rlenv_robot.world import (
+    ACTION_MASK,
     NOTHING,
+    CheckingWorld,
     EnvDescription,
     OrderlyWorld,
     TimeStep,
     TurnBasedWorld,
     World,
     check_members,
+    check_reset,
     is_orderly,
 )
 
@@ -55,6 +60,11 @@ _GYMNASIUM = {
 """Attributes of Gymnasium's environments -> what an `Environment` has in their place."""
 
 _NO_BEHAVIOUR = Spec("behaviour")
+
+_KEPT = ("agents", "agent", "messages", "state", ACTION_MASK, "fields", "applied")
+"""Entries of ``extra_info`` that the last table after a wrong output repeats, as it repeats the observation."""
+
+_log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -88,6 +98,11 @@ class Environment:
         observer: observes every frame.
         behaviour: the parameters of the distribution from which a policy draws its actions (such as the mean and the
             standard deviation of a Gaussian), which each step may then contain in ``extra_info["behaviour"]``.
+        check_outputs: n, to compare every reward of the world, and the observation and the hidden state of every n-th
+            frame and of the first and the last, with their descriptions (`rlenv_robot.tasks.output_check`). A wrong
+            one ends the episode as a fault: the time step repeats the last observation that was found right, with
+            reward 0, ``truncated`` 1 and ``extra_info["fault"]``. None is 1, or 16 for a simulated robot; 0 compares
+            nothing.
 
     Attributes:
         hold_frames: most successive frames for which a robot is held where a chunk has ended and no other has come;
@@ -105,20 +120,24 @@ class Environment:
         env_id: str | None = None,
         observer: Observer | None = None,
         behaviour: Spec = _NO_BEHAVIOUR,
+        check_outputs: int | None = None,
     ) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
-        check_members(world, World, (TurnBasedWorld, OrderlyWorld, HasStepExtra))
+        check_members(world, World, (TurnBasedWorld, OrderlyWorld, CheckingWorld, HasStepExtra))
         self.world, self._step_extra = world, step_extra_of(world)
         self._takes_fields = len(self._step_extra.fields) > 0
         self.behaviour = check_behaviour(behaviour)
         self._validate = world.action.validate
         self._observer = observer
+        self._outputs: OutputCheck | None = None
+        self._fault: JsonObject | None = None  # the wrong output that ended the episode
         self._phase: Phase = "new"
         self._frame_no = 0
         self._timestep: TimeStep | None = None
         self._error: JsonObject | None = None  # of the last step, if it was refused
         self.hold_frames: int | None = None
         self._chunks: ChunkSteps | None = None  # from the first chunk of an episode to its end
+        self.check_outputs = check_outputs
 
     @property
     def observation(self) -> Spec:
@@ -134,6 +153,20 @@ class Environment:
     def description(self) -> EnvDescription:
         """The description beyond the specs: purpose, reward, options, error codes."""
         return self.world.description
+
+    @property
+    def check_outputs(self) -> int | None:
+        """The number of frames of which the outputs of one are checked, 0 for none; see the argument.
+
+        Raises:
+            ValueError: on setting: it is neither None nor a whole number of at least 0.
+        """
+        return 0 if self._outputs is None else self._outputs.every
+
+    @check_outputs.setter
+    def check_outputs(self, frames: int | None) -> None:
+        checks = frames is None or check_every(frames) > 0
+        self._outputs = OutputCheck(self.world, frames, self._timestep) if checks else None
 
     @property
     def is_recorded(self) -> bool:
@@ -158,7 +191,7 @@ class Environment:
     # -- the three interfaces ----------------------------------------------------------------------------
 
     def reset(self, options: Options = NOTHING, **keywords: object) -> ObservationTable:
-        """Begin an episode (R1.3).
+        """Begin an episode (R1.3). A running episode ends, unless the world refuses an option (`CheckingWorld`).
 
         Args:
             options: those of the world, e.g. ``seed`` (int), which determines the random initial state.
@@ -171,17 +204,22 @@ class Environment:
             TypeError: there are keywords.
             EpisodeError: the environment is closed.
             ValueError: an option is unknown, or its value is wrong.
+            IllegalAction: the value of an option does not fit its field, such as a part of a goal.
             RobotError: the start could not be reached; no episode was begun.
+            WrongOutput: the first observation does not fit its description; no episode was begun.
         """
         if keywords:
             raise keywords_error("reset", keywords)
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
         check_options(options, "reset", '{"seed": 7}')
+        check_reset(self.world, options)
         self._finish("abandoned")
         self._phase = "new"
         timestep = self.world.reset(options)
-        self._timestep, self._frame_no, self._error = timestep, 0, None
+        if self._outputs is not None and (problem := self._outputs.first(timestep)) is not None:
+            raise WrongOutput(f"{self.world.name!r} began with a wrong output: {problem}")
+        self._timestep, self._frame_no, self._error, self._fault = timestep, 0, None, None
         self._chunks = None
         if self._observer is not None:
             self._observer.begin(self.env_id, timestep, self.world.episode_info())
@@ -238,6 +276,14 @@ class Environment:
             self._finish(_reason(error))
             raise
         self._frame_no = frame_no = self._frame_no + 1
+        outputs = self._outputs
+        if outputs is not None:
+            reward = timestep.reward
+            is_right = reward.__class__ is float and outputs.low <= reward <= outputs.high
+            if (not is_right or not frame_no % outputs.every or timestep.terminated or timestep.truncated) and (
+                problem := outputs.next(timestep)
+            ) is not None:
+                timestep = self._end_by_fault(problem, timestep)
         self._timestep, self._error = timestep, None
         if chunks is not None:
             self._chunks = chunks
@@ -383,12 +429,34 @@ class Environment:
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         timestep = self._timestep
         assert timestep is not None  # the phase is running
-        nothing: Reward = (
-            dict.fromkeys(timestep.reward, 0.0) if isinstance(timestep.reward, Mapping) else type(timestep.reward)(0)
-        )
+        nothing = _no_reward(timestep.reward)
         self._error = violation.to_dict()
         table = self._table(timestep, {**timestep.extra_info, "error": violation.to_dict()})
         return table, {"env_id": self.env_id, "frame_no": self._frame_no, "reward": nothing}
+
+    def _end_by_fault(self, problem: str, wrong: TimeStep) -> TimeStep:
+        """Return the last time step of an episode that a wrong output ends; it repeats the last right observation."""
+        assert self._outputs is not None  # it found the problem
+        last = self._outputs.right
+        right = wrong._replace(observation=last.observation, reward=_no_reward(last.reward), acted=False)
+        if wrong.extra_info.keys() & {"fault", "faults"}:  # the world tells of a fault that explains its values
+            return right
+        reason = f"fault: the environment returned a wrong output: {problem}"
+        _log.error("%s: %s", self.world.name, reason)
+        outcome = wrong.extra_info
+        if not (wrong.terminated or wrong.truncated) and is_orderly(self.world):
+            try:  # so that a robot holds now, and not only when its watchdog expires
+                outcome = self.world.end(reason)
+            except Exception:
+                _log.exception("%s could not end its episode in an orderly way", self.world.name)
+        self._fault = {"kind": WrongOutput.__name__, "message": problem}
+        told = {"fault": dict(self._fault), "truncated_by": reason}
+        verdict = {"verdict": outcome["verdict"]} if "verdict" in outcome else {}
+        kept = {name: last.extra_info[name] for name in _KEPT if name in last.extra_info}
+        extra_info: ExtraInfo = {**kept, **told, **verdict, "success": verdict.get("verdict") == "success"}
+        return right._replace(
+            terminated=False, truncated=True, extra_info=extra_info, applied=last.applied, sensors=last.sensors
+        )
 
     def _out_of_turn(self) -> str:
         return {
@@ -407,7 +475,15 @@ class Environment:
             return
         self._phase = "ended"
         if self._observer is not None:
-            self._observer.end(reason, self.world.episode_info())
+            info = self.world.episode_info()
+            if self._fault is not None:
+                verdict = info.get("verdict")
+                info = {**info, "fault": self._fault, "success": verdict == "success"}
+            self._observer.end(reason, info)
+
+
+def _no_reward(reward: Reward) -> Reward:
+    return dict.fromkeys(reward, 0.0) if isinstance(reward, Mapping) else type(reward)(0)
 
 
 def _reason(error: BaseException) -> str:

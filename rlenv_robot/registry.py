@@ -374,6 +374,7 @@ def make(
     operator: Operator | None = None,
     behaviour: Spec | None = None,
     answers: bool = False,
+    check_outputs: int | None = None,
     **options: object,
 ) -> Environment:
     """Make an environment, in simulation or on a robot.
@@ -396,6 +397,8 @@ def make(
             ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
         answers: whether a record holds, with each action, the frame number of the observation that it answers, for
             policies that predict slowly.
+        check_outputs: n, to end the episode as a fault where an output of every n-th frame does not fit its
+            description; None is 1, or 16 for a simulated robot; 0 checks nothing. See `Environment`.
         options: the task's own settings.
 
     Raises:
@@ -418,7 +421,7 @@ def make(
 
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
         observer = record_to(Path(record), world, info, plain, key, behaviour, answers)
-    return Environment(world, env_id, observer, behaviour or Spec("behaviour"))
+    return Environment(world, env_id, observer, behaviour or Spec("behaviour"), check_outputs)
 
 
 def _model_of(task: Task, profile: Profile | None) -> RobotModel:
@@ -500,7 +503,7 @@ def make_vector(
     from sim.batch import SimBatch
 
     vector_options: dict[str, Any] = {
-        key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options
+        key: options.pop(key) for key in ("autoreset", "mode", "streams", "check_outputs") if key in options
     }
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
@@ -511,6 +514,8 @@ def make_vector(
         raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")
     if device != "cpu":
         engine, device_name = _engine(device)
+        if vector_options.pop("check_outputs", None):
+            raise ValueError(f"check_outputs needs device='cpu', and this is {device!r}; leave it out, or give 0")
         if cameras:
             raise ValueError(f"cameras need device='cpu', and this is {device!r}")
         return engine(model, resolved, num_envs, device_name, arrays, settings, seed=seed, **vector_options)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hal import Robot, RobotSpec
 from hal.drivers.added_sensor import AddedSensor, WithSensors, with_sensor_fields
-from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
+from rlenv_robot.config.plugins import PluginTable, UnknownSetting, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
 
@@ -524,7 +524,7 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         for option in options:
             if option not in parameters:
-                raise unknown_name(option, f"{name}'s setting", parameters)
+                raise UnknownSetting(str(unknown_name(option, f"{name}'s setting", parameters)), option)
     try:
         return factory(**options)
     except TypeError as error:

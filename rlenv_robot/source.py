@@ -176,7 +176,7 @@ class SourceData:
                   ``reward``, ``advantage`` (its positive part; baseline: see `recorder.table.sampler.advantages`),
                   or ``td_error`` (see `update_priorities`); several agents: of the sum of their rewards;
                 * ``alpha``: exponent of the priorities, 1 by default;
-                * ``beta``: how far the weights compensate for the priorities, 0 (all 1) by default, 1 entirely;
+                * ``beta``: how far the weights compensate for the priorities: 0 (the default, all 1) to 1 (entirely);
                 * ``replace``: False draws each transition at most once;
                 * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
                   ``next_observation`` and ``done`` belong to the last of them;

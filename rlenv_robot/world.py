@@ -20,8 +20,8 @@ from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options, Reward, StepExtra, step_extra_of
 
 __all__ = [
-    "ACTION_MASK", "NOTHING", "EnvDescription", "MaskedWorld", "NoImage", "OrderlyWorld", "TimeStep", "TurnBasedWorld",
-    "World", "WorldWrapper", "check_members", "first_part", "is_orderly", "masks_of",
+    "ACTION_MASK", "NOTHING", "CheckingWorld", "EnvDescription", "MaskedWorld", "NoImage", "OrderlyWorld", "TimeStep",
+    "TurnBasedWorld", "World", "WorldWrapper", "check_members", "check_reset", "first_part", "is_orderly", "masks_of",
 ]  # fmt: skip
 
 _NEARLY = 0.85
@@ -221,6 +221,31 @@ class OrderlyWorld(World, Protocol):
         ...
 
 
+@runtime_checkable
+class CheckingWorld(World, Protocol):
+    """A `World` that checks the options of a reset before the running episode ends."""
+
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset without any effect; a refused option leaves the running episode as it is.
+
+        Raises:
+            ValueError: an option is unknown, or its value is wrong.
+            IllegalAction: a value does not fit its field.
+        """
+        ...
+
+
+def check_reset(world: World, options: Options) -> None:
+    """Let a `CheckingWorld` check the options of a reset; any other world checks them in its ``reset``.
+
+    Raises:
+        ValueError: an option is unknown, or its value is wrong.
+        IllegalAction: a value does not fit its field.
+    """
+    if _has(world, "check_reset"):
+        cast("CheckingWorld", world).check_reset(options)
+
+
 def is_orderly(world: World) -> TypeGuard[OrderlyWorld]:
     """Return whether a world is an `OrderlyWorld`.
 
@@ -288,6 +313,10 @@ class WorldWrapper:
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """Connect the inner world's streams to these sinks."""
         pass_on(self._world, sinks)
+
+    def check_reset(self, options: Options) -> None:
+        """Let the inner world check the options of a reset."""
+        check_reset(self._world, options)
 
     def reset(self, options: Options) -> TimeStep:
         """Reset the inner world."""

@@ -44,6 +44,7 @@ ABSENT: dict[str, str] = {
     r"verifiers since": "the test is for older releases",
     r"transformers|\btrl\b|tensorflow": "takes gigabytes",
     r"openenv": "its releases take gigabytes",
+    r"TorchRL": "compared by hand, with PyTorch of the tier `learning`",
     r"zenoh-ros2-sdk": "another program's client, in an interpreter of its own: by hand",
     r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hal.errors import IllegalAction
 from hal.field import SHORT, Bound, Field
 from hal.robot import RobotSpec, RobotState
 from hal.spec import Spec
@@ -34,7 +35,7 @@ class ReadingCheck:
     """
 
     def __init__(self, sensors: Spec) -> None:
-        self._ranges = tuple(_range(field) for field in sensors)
+        self._ranges = tuple(_Text(field) if field.is_text else _range(field) for field in sensors)
 
     def problem(self, values: Mapping[str, np.ndarray]) -> str | None:
         """Return what is wrong with the values of the sensors, or None."""
@@ -43,6 +44,24 @@ class ReadingCheck:
             problem = limits.problem(values[name]) if name in values else f"sensor {name!r} was not measured"
             if problem is not None:
                 return problem
+        return None
+
+
+class _Text(NamedTuple):
+    """The legal values of one sensor of texts.
+
+    Attributes:
+        field: the field of the sensor.
+    """
+
+    field: Field
+
+    def problem(self, values: np.ndarray) -> str | None:
+        """Return what is wrong with the texts, or None."""
+        try:
+            self.field.validate(values, "sensor")
+        except IllegalAction as refused:
+            return f"sensor {self.field.name!r} measured a wrong text: {refused.violation.message}"
         return None
 
 

@@ -54,6 +54,10 @@ _CLEARING = frozenset({State.ARMING, State.RESETTING})
 """The states of a reset, which may clear a stop that came before it."""
 
 
+_EPISODE = frozenset({State.READY, State.RUNNING})
+"""The states of an episode that a client can continue."""
+
+
 class Transition(NamedTuple):
     """One change of state: time (monotonic clock, nanoseconds), state before, state after, and reason."""
 
@@ -76,6 +80,7 @@ class Lifecycle:
 
     Attributes:
         armed: whether the robot has been opened: after it was ready once, resets no longer begin with arming.
+        ended: whether `end_episode` led to the present state.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class Lifecycle:
         self._lock = threading.RLock()
         self._state, self._why = State.DISARMED, "the server was started"
         self._clears = -1  # the newest stop that the reset under way knows of
-        self.armed = False
+        self.armed = self.ended = False
         self._history: deque[Transition] = deque(maxlen=_REMEMBERED)
 
     @property
@@ -141,10 +146,23 @@ class Lifecycle:
         with contextlib.suppress(EpisodeError):
             self.go(state, why)
 
+    def end_episode(self, why: str) -> None:
+        """Go to HOLDING if clients can continue an episode, else change nothing.
+
+        Args:
+            why: the reason.
+        """
+        with self._lock:
+            if self._state not in _EPISODE or self._latched() is not None:
+                return
+            transition = self._go(State.HOLDING, why)
+            self.ended = True
+        self._log(transition)
+
     @property
     def episode_over(self) -> str | None:
         """The reason why no client can continue an episode, or None."""
-        return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
+        return None if self.state in _EPISODE else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:
         """Go to STOPPED, after the latch has the stop. If the robot is already stopped, the first reason stays."""
@@ -161,7 +179,7 @@ class Lifecycle:
         why = printable(why, _LONGEST_WHY)  # it goes to the log, where a line break could forge a line
         transition = Transition(self._now_ns(), self._state, state, why)
         self._history.append(transition)
-        self._state, self._why = state, why
+        self._state, self._why, self.ended = state, why, False
         self.armed = self.armed or state in (State.READY, State.RESETTING)
         return transition
 

@@ -145,7 +145,7 @@ class ControlLoop:
     def broken(self) -> str | None:
         """The reason why the episode is broken and the robot held, or None."""
         holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
-        return self.lifecycle.why if holds else None
+        return self.lifecycle.why if holds and not self.lifecycle.ended else None
 
     @property
     def stopped(self) -> str | None:
@@ -234,9 +234,10 @@ class ControlLoop:
             self._observer.ordered(request_id, command, sent_ns)
         self._commands.put(Step(request_id, command, sent_ns, frame))
 
-    def finish(self, why: str | None = None) -> None:
-        """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state."""
-        self._commands.put(Finish() if why is None else Finish(why))
+    def finish(self, why: str = Finish().why) -> None:
+        """End the episode; the state is HOLDING, for the reason ``why``, when this returns, and no command follows."""
+        self.lifecycle.end_episode(why)
+        self._commands.put(Finish(why))
 
     def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
@@ -561,8 +562,7 @@ class ControlLoop:
             self._tell(reset.request_id, RobotStopped(stopped or "the robot was stopped during the reset"))
 
     def _rest(self, finish: Finish) -> None:
-        if self.lifecycle.state in (State.READY, State.RUNNING):
-            self.lifecycle.go_unless_stopped(State.HOLDING, finish.why)
+        self.lifecycle.end_episode(finish.why)  # of a reset that was requested before it
         self._quiet()
 
     def _quiet(self) -> None:

@@ -10,9 +10,16 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
+
+try:
+    from gymnasium.vector import AutoresetMode, VectorEnv
+except ImportError:
+    from rlenv_robot.adapters.gymnasium_version import check_version
+
+    check_version(gymnasium.__version__)  # names the version that is needed
+    raise
 
 from hal import Field, IllegalAction, Spec, SpecMismatch, Violation
 from rlenv_robot.adapters.flat import FlattenObservation
@@ -24,7 +31,7 @@ from rlenv_robot.world import ACTION_MASK
 
 __all__ = [
     "FieldSpace", "GymnasiumEnv", "GymnasiumVectorEnv", "Observed", "OutOfRange", "action_space_of", "check_flat",
-    "flat_spaces", "scaled_action", "space_of", "to_gymnasium", "to_gymnasium_vector",
+    "flat_spaces", "observation_space_of", "scaled_action", "space_of", "to_gymnasium", "to_gymnasium_vector",
 ]  # fmt: skip
 
 FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict | spaces.Text
@@ -58,6 +65,22 @@ def _text(field: Field) -> _AnyText:
     if field.shape:
         raise ValueError(f"{field.name!r} is an array of texts, of which Gymnasium has no space; use the tables")
     return _AnyText(field.characters, min_length=0)
+
+
+def observation_space_of(spec: Spec) -> spaces.Dict:
+    """Return the space of an observation: as `space_of`, with a `Box` of shape (1,) for a single number.
+
+    Stable-Baselines3 takes no `Box` of shape ().
+
+    Raises:
+        ValueError: as for `space_of`.
+    """
+    numbers = {field.name: _box(replace(field, shape=(1,))) for field in spec if _is_number(field)}
+    return spaces.Dict({**space_of(spec).spaces, **numbers})
+
+
+def _is_number(field: Field) -> bool:
+    return not field.shape and not field.is_text
 
 
 def _box(field: Field) -> spaces.Box:
@@ -113,7 +136,7 @@ def _spaces(
 ) -> tuple[spaces.Box | spaces.Dict, FieldSpace, Field | None]:
     """Return the spaces of one environment's observation and action, and a vector's or a scaled action's field."""
     if flat is None:
-        return space_of(env.observation), *action_space_of(env.action, normalise)
+        return observation_space_of(env.observation), *action_space_of(env.action, normalise)
     check_flat(flat, env.observation, env.action)
     return *flat_spaces(flat), Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
 
@@ -169,6 +192,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self.env, self.render_mode, self.flat = env, render_mode, flat
         self._clips = _is_clip(out_of_range)
         self._texts = {field.name for field in env.observation if field.is_text}
+        self._numbers = {field.name for field in env.observation if _is_number(field)}
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._observed: Mapping[str, np.ndarray] = {}
         self.observation_space, self.action_space, self._scaled = _spaces(env, flat, normalise)
@@ -202,7 +226,10 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self._observed = table["observation"]
         if self.flat is not None:
             return self.flat.observe(self._observed)
-        return {name: value.item() if name in self._texts else value for name, value in self._observed.items()}
+        return {
+            name: value.item() if name in self._texts else value.reshape(1) if name in self._numbers else value
+            for name, value in self._observed.items()
+        }
 
     def step(self, action: object) -> tuple[Observed, float, bool, bool, ExtraInfo]:
         """Step the environment.
@@ -373,6 +400,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         envs.count_refusals, self._warned = True, False
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self.single_observation_space, self.single_action_space, self._scaled = _spaces(envs, flat, normalise)
+        self._numbers = {field.name for field in envs.observation if _is_number(field)}
         texts = [field.name for spec in (envs.observation, envs.action) for field in spec if field.is_text]
         if flat is None and texts:
             raise ValueError(f"{texts[0]!r} is a text, of which Gymnasium has no batch; use the tables of the batch")
@@ -478,7 +506,9 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
             info["illegal_share"] = refusals / np.maximum(self._table["frame_no"] + refusals, 1)
 
     def _observation(self, observation: dict[str, np.ndarray]) -> Observed:
-        return observation if self.flat is None else self.flat.observe(observation)
+        if self.flat is not None:
+            return self.flat.observe(observation)
+        return {name: value[:, None] if name in self._numbers else value for name, value in observation.items()}
 
     def _action(self, actions: ArrayLike | Mapping[str, ArrayLike]) -> FieldValues:
         if self.flat is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -28,6 +28,16 @@ NAMESPACE = "rlenv_robot"
 """The namespace of the tasks in Gymnasium's ids."""
 
 _HERE = "rlenv_robot.adapters.gymnasium_registry"
+
+_NOT_FLAT = frozenset({"go", "frozen-lake", "sokoban", "so101-pair-lift"})
+"""Environments of this project without a robot, or with several agents, which have no vectors."""
+
+_GOALS: Mapping[str, Mapping[str, object]] = {
+    "so101-reach": {},
+    "so101-push": {},
+    "so101-pick-place": {"release": False},
+}
+"""Tasks of this project whose goals alone decide their success -> the settings for that."""
 
 
 def register_with_gymnasium() -> None:
@@ -83,6 +93,9 @@ class _RegisteringLoader(Loader):
 def register_envs() -> None:
     """Register every task that `rlenv_robot.make` knows by name, as ``rlenv_robot/<name>-v0``.
 
+    A task of a robot is also ``rlenv_robot/<name>-flat-v0``, with vectors as observations and actions, and one whose
+    goal alone decides its success ``rlenv_robot/<name>-goal-v0`` (`rlenv_robot.adapters.goals.GymnasiumGoalEnv`).
+
     Tasks that are registered later are added automatically. Calling it again is allowed. Making a task of several
     agents raises an error that recommends `rlenv_robot.to_pettingzoo`, since Gymnasium's interface supports one agent
     only. Tasks of plug-ins that are not installed are registered too; making one raises an error that names the
@@ -94,14 +107,22 @@ def register_envs() -> None:
     from rlenv_robot.registry import environment_names, on_register
 
     def add(name: str) -> None:
-        env_id = f"{NAMESPACE}/{name}-v0"
-        if re.fullmatch(r"[\w.-]+", name) and env_id not in registration.registry:  # what Gymnasium takes as an id
-            registration.register(
-                env_id,
-                entry_point=f"{_HERE}:make_env",
-                vector_entry_point=f"{_HERE}:make_vector_env",
-                kwargs={"name": name},
-            )
+        if not re.fullmatch(r"[\w.-]+", name):  # what Gymnasium takes as an id
+            return
+        kinds: dict[str, dict[str, object]] = {"": {}}
+        if name not in _NOT_FLAT:
+            kinds["-flat"] = {"flat": True}
+        if name in _GOALS:
+            kinds["-goal"] = {"goals": True, **_GOALS[name]}
+        for kind, settings in kinds.items():
+            env_id = f"{NAMESPACE}/{name}{kind}-v0"
+            if env_id not in registration.registry:
+                registration.register(
+                    env_id,
+                    entry_point=f"{_HERE}:make_env",
+                    vector_entry_point=None if kind == "-goal" else f"{_HERE}:make_vector_env",
+                    kwargs={"name": name, **settings},
+                )
 
     missing = (PLUGINS[package].get("rlenv_robot.tasks", ()) for package in missing_plugins())
     for name in [*environment_names(), *chain.from_iterable(missing)]:
@@ -115,6 +136,7 @@ def make_env(
     normalise: bool = True,
     flat: FlattenObservation | bool = False,
     out_of_range: OutOfRange = "refuse",
+    goals: bool = False,
     **options: Any,
 ) -> GymnasiumEnv:
     """Make the innermost environment of ``gymnasium.make("rlenv_robot/<name>-v0", ...)``.
@@ -125,9 +147,12 @@ def make_env(
         normalise: as for `rlenv_robot.to_gymnasium`.
         flat: True for the vectors of the task (`rlenv_robot.adapters.flat.flat_for`), or another conversion.
         out_of_range: as for `rlenv_robot.to_gymnasium`.
+        goals: True for a dictionary with goals (`rlenv_robot.adapters.goals.GymnasiumGoalEnv`); ``normalise`` and
+            ``flat`` have no effect then.
         options: those of `rlenv_robot.make`, such as ``robot``, and the task's settings.
 
     Raises:
+        UnknownSetting: a setting is unknown; a ValueError and a TypeError.
         ValueError: as for `rlenv_robot.make` and `rlenv_robot.to_gymnasium`.
         RobotError: as for `rlenv_robot.make`.
     """
@@ -135,7 +160,12 @@ def make_env(
     from rlenv_robot.registry import make
     from rlenv_robot.tasks.task import task_world
 
-    env = make(name, **options)
+    with _as_keyword():
+        env = make(name, **options)
+    if goals:
+        from rlenv_robot.adapters.goals import to_gymnasium_goal
+
+        return to_gymnasium_goal(env, render_mode=render_mode, out_of_range=out_of_range)
     inner = task_world(env.world)
     vectors = _vectors(flat, None if inner is None else inner.task)
     return to_gymnasium(env, normalise=normalise, render_mode=render_mode, flat=vectors, out_of_range=out_of_range)
@@ -167,8 +197,21 @@ def make_vector_env(
     from rlenv_robot.registry import make_vector
 
     options.setdefault("autoreset", "next_step")  # Gymnasium's own default
-    envs = make_vector(name, num_envs, **options)
+    with _as_keyword():
+        envs = make_vector(name, num_envs, **options)
     return to_gymnasium_vector(envs, flat=_vectors(flat, envs.task), normalise=normalise, out_of_range=out_of_range)
+
+
+@contextmanager
+def _as_keyword() -> Iterator[None]:
+    """Refuse an unknown setting in the words of Python for an unknown keyword, which TorchRL looks for."""
+    from rlenv_robot.config.plugins import UnknownSetting
+
+    try:
+        yield
+    except UnknownSetting as error:
+        message = f"got an unexpected keyword argument {error.setting!r}: {error}"
+        raise UnknownSetting(message, error.setting) from error
 
 
 def _vectors(flat: FlattenObservation | bool, task: Task | None) -> FlattenObservation | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlenv_robot.config.plugin_names import plugin_of
 
-__all__ = ["PluginTable", "load_object", "unknown_name"]
+__all__ = ["PluginTable", "UnknownSetting", "load_object", "unknown_name"]
 
 
 class PluginTable:
@@ -173,6 +173,21 @@ def load_object(source: object, folder: Path | None = None) -> Any:
 def _lies_in(folder: Path, module_name: str) -> bool:
     first = folder / module_name.partition(".")[0]
     return first.is_dir() or first.with_suffix(".py").is_file()
+
+
+class UnknownSetting(ValueError, TypeError):
+    """Say that a factory has no setting of a name.
+
+    It is a TypeError too, as for an unknown keyword of a function: some libraries try further keywords, and catch that.
+
+    Args:
+        message: names the setting and the allowed ones.
+        setting: the unknown name.
+    """
+
+    def __init__(self, message: str, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 def unknown_name(name: str, kind: str, allowed: Iterable[str]) -> ValueError:

@@ -16,6 +16,7 @@ from recorder.table.sampler import n_step
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.episode_records import is_expert
+from rlenv_robot.data.messages import RecordedMessages, message_fields_of
 from rlenv_robot.data.sampling import Sample
 from rlenv_robot.tables import Reward, Rewards, StepTable, TrajectoryTable
 
@@ -56,6 +57,8 @@ class Batches:
         records = transitions.table.episodes
         mappings = [record.get("agents") for record in records]
         self._mapping = mappings[0] if mappings and all(one == mappings[0] for one in mappings) else None
+        fields = message_fields_of(records, layout)
+        self._messages = RecordedMessages(transitions, fields) if fields else None
         self._env_ids = np.array([_env_id(record, e) for e, record in enumerate(records)], object)
         self._alike = len(set(self._env_ids)) == 1
         # Batches of one size share their names, read-only: size -> (size,).
@@ -122,6 +125,9 @@ class Batches:
             table["extra_info"]["next_action_mask"] = {name: ends[field] for name, field in self._masks}
         if self._mapping:
             table["extra_info"]["agents"] = _own(self._mapping)
+        if self._messages is not None:
+            table["extra_info"]["messages"] = self._messages.at(numbers[:, 0])
+            table["extra_info"]["next_messages"] = self._messages.at(numbers[:, -1])
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if self._answers:

@@ -294,7 +294,7 @@ FILTERS: Mapping[str, Check] = {
 
 _DRAW: Mapping[str, Check] = {
     "alpha": number(0.0),
-    "beta": number(0.0),
+    "beta": number(0.0, 1.0),
     "replace": _truth,
     "privileged": _truth,
 }

@@ -167,6 +167,15 @@ def timing(transitions: Transitions, part: np.ndarray) -> JsonDict | None:
     }
 
 
+def _known_timing(transitions: Transitions, part: np.ndarray) -> JsonDict:
+    described = timing(transitions, part)
+    if described is None:
+        raise SourceError(
+            f"statistics of kind timing: {transitions.table.origin} has no clock, all its stamps are equal"
+        )
+    return described
+
+
 # -- the kinds, and the options that each of them takes ------------------------------------------------------
 
 
@@ -251,6 +260,6 @@ KINDS: Mapping[str, StatisticsKind] = {
     "summary": StatisticsKind(lambda r: summary(r.transitions, r.part, r.privileged), {}),
     "returns": StatisticsKind(lambda r: returns(r.transitions, r.part), {}),
     "episodes": StatisticsKind(lambda r: episodes(r.transitions, r.part), {}),
-    "timing": StatisticsKind(lambda r: timing(r.transitions, r.part), {}),
+    "timing": StatisticsKind(lambda r: _known_timing(r.transitions, r.part), {}),
 }
 """The core's kinds by name."""

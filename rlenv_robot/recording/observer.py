@@ -91,7 +91,8 @@ _ELSEWHERE = frozenset({
     "agents", "applied", "error", "executed", "fault", "faults", "fields", "images", "intervention", "messages",
     "metrics", "randomisation", "recording_error", "returned", "state", "success", "truncated_by", "used", "verdict",
 })  # fmt: skip
-"""Entries of ``extra_info`` that the rows or the records of an episode's ends hold, or that follow from these."""
+"""Entries of ``extra_info`` that the rows or the records of an episode's ends hold, or that follow from these; messages
+follow where the record names their fields."""
 
 LabelWriter = Callable[[int, JsonObject, str], None]
 """Add a label to an episode. The arguments are its number in the run, the label's values, and the author."""
@@ -145,6 +146,7 @@ class FrameObserver:
         self._elsewhere = (
             _ELSEWHERE | ({"agent"} if layout.turns else set()) | ({ACTION_MASK} if self._masks else set())
         )
+        self._follows = self._elsewhere
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
@@ -175,6 +177,7 @@ class FrameObserver:
             self._label(info)
         agents = {"agents": timestep.extra_info["agents"]} if "agents" in timestep.extra_info else {}
         self._episode_info = {"env_id": env_id, **self._info, **info, **agents}
+        self._follows = self._elsewhere if "messages" in info else self._elsewhere - {"messages"}
         self._episode = self._sink.begin(self._episode_info)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
         self._image_stamps.clear()
@@ -238,7 +241,7 @@ class FrameObserver:
             try:
                 self._sink.frame(row)
                 more = {name: value for name, value in timestep.extra_info.items()
-                        if name not in self._elsewhere and is_plain(value)}  # fmt: skip
+                        if name not in self._follows and is_plain(value)}  # fmt: skip
                 if more:
                     self._sink.event("extra_info", {"frame_no": frame_no, "extra_info": more})
                 for camera, image in timestep.extra_info.get("images", {}).items():

@@ -14,11 +14,12 @@ from hal import Field, IllegalAction, Robot, RobotError, RobotState, SampleSink,
 from hal.field import JsonDict
 from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
 from hal.reset.record import ResetRecord
+from hal.robot import check_reset_options
 from hal.wrapper import RobotWrapper
 from recorder.frame_layout import FrameLayout
 from rlenv_robot.robot_models import RobotModel, robot_model_of
 from rlenv_robot.tables import ExtraInfo, FieldValues, Options, Reward, check_options
-from rlenv_robot.tasks.agents import map_reward
+from rlenv_robot.tasks.agents import map_reward, message_fields
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, Episode, Task, VerdictTask
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, first_part
@@ -265,7 +266,7 @@ class RobotWorld:
             SpecError: at the first reset, a function of the task returns another name, shape or kind than declared.
             RobotError: the robot could not be brought to its start.
         """
-        self._check_options(options)
+        self.check_reset(options)
         if options.get("seed") is not None:
             self._seed, self._episodes = check_seed(options["seed"]), 0
         draw = self._rules.draw(self._seed, 0, self._episodes, options)
@@ -282,7 +283,13 @@ class RobotWorld:
         self._add_report(timestep.extra_info)
         return timestep
 
-    def _check_options(self, options: Options) -> None:
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset, including the values of a goal, without any effect.
+
+        Raises:
+            ValueError: an option is unknown or has a wrong type.
+            IllegalAction: a part of the goal violates the task's spec, or ``stop_number`` is not a whole number.
+        """
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         goal, reason = options.get("goal"), options.get("clear_stop")
         if goal is not None and not isinstance(goal, Mapping):
@@ -293,6 +300,12 @@ class RobotWorld:
                 f"reset option 'clear_stop' is {reason!r:.80}, expected a text: what was found at the robot, "
                 "and why it may move again"
             )
+        check_reset_options(Spec("commands"), {"stop_number": options.get("stop_number")})
+        seed = options.get("seed")
+        if seed is not None:
+            seed = check_seed(seed)
+        if goal is not None:  # by the draw that the reset makes
+            self._rules.draw(*((self._seed, 0, self._episodes) if seed is None else (seed, 0, 0)), options)
 
     def _reset(self, request: Options) -> RobotState:
         before = self._wrapped.last_reset
@@ -434,6 +447,8 @@ class RobotWorld:
             "draw": self._episodes - 1,
             "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
         }
+        if sent := message_fields(self.agents):
+            info["messages"] = sent
         report = self._wrapped.about()
         if report:
             info["controller"] = report

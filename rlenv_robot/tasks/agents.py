@@ -12,8 +12,8 @@ import numpy as np
 from hal import Spec, SpecError
 
 __all__ = [
-    "Agent", "MultiAgent", "RewardValues", "agents_of", "joint_action", "map_reward", "mean_reward", "messages",
-    "observed_fields", "own_observation",
+    "Agent", "MessageFields", "MultiAgent", "RewardValues", "agents_of", "agents_with_messages", "joint_action",
+    "map_reward", "mean_reward", "message_fields", "messages", "observed_fields", "own_observation", "reaches",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -130,12 +130,52 @@ def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]
     return action
 
 
-def messages(agents: Sequence[Agent], action: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+MessageFields: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Sender -> ``message`` and ``addressee``: the names of these fields in the joint action; no addressee is empty."""
+
+
+def message_fields(agents: Sequence[Agent]) -> dict[str, dict[str, str]]:
+    """Return the fields of the messages, for the records of episodes; empty if no agent sends any."""
+    return {
+        agent.name: {"message": agent.does[agent.message], "addressee": agent.does.get(agent.addressee, "")}
+        for agent in agents
+        if agent.message
+    }
+
+
+def agents_with_messages(names: Sequence[str], fields: MessageFields) -> tuple[Agent, ...]:
+    """Return agents by the names of all and the fields of their messages, as `message_fields` returned them."""
+    agents = []
+    for name in names:
+        does = {local: field for local, field in fields.get(name, _NONE).items() if field}
+        agents.append(Agent(name, _NONE, does, "message" if does else "", "addressee" if "addressee" in does else ""))
+    return tuple(agents)
+
+
+def reaches(addressee: np.ndarray, place: int | np.ndarray, count: int) -> np.ndarray:
+    """Return whether messages reach an agent, bool of the addressees' shape.
+
+    Args:
+        addressee: the indices of the receivers; any number that is no agent's index is for all.
+        place: the index of the agent.
+        count: the number of agents.
+    """
+    return np.asarray((addressee == place) | (addressee < 0) | (addressee >= count))
+
+
+def messages(
+    agents: Sequence[Agent], action: Mapping[str, np.ndarray], complete: bool = False
+) -> dict[str, dict[str, np.ndarray]]:
     """Return ``extra_info["messages"]`` after a joint action: receiver -> sender -> message.
 
     A message is part of its sender's action and reaches the others with the next observation (B.5). A message with an
     addressee reaches that agent only. With leading axes, the rows of a message that are for other agents hold zeros; a
     receiver to whom no row is addressed gets no message.
+
+    Args:
+        agents: all of them.
+        action: the joint action, with any leading axes.
+        complete: whether a receiver to whom no row is addressed gets a message of zeros instead.
     """
     received: dict[str, dict[str, np.ndarray]] = {agent.name: {} for agent in agents}
     for agent in agents:
@@ -149,10 +189,10 @@ def messages(agents: Sequence[Agent], action: Mapping[str, np.ndarray]) -> dict[
             if to is None:
                 received[receiver.name][agent.name] = message
                 continue
-            reaches = (to == place) | (to < 0) | (to >= len(agents))
-            if reaches.all():
+            reached = reaches(to, place, len(agents))
+            if reached.all():
                 received[receiver.name][agent.name] = message
-            elif reaches.any():
-                rows = reaches.reshape(reaches.shape + (1,) * (np.ndim(message) - reaches.ndim))
+            elif complete or reached.any():
+                rows = reached.reshape(reached.shape + (1,) * (np.ndim(message) - reached.ndim))
                 received[receiver.name][agent.name] = np.where(rows, message, np.zeros_like(message))
     return received

@@ -125,6 +125,10 @@ class CubeTask:
         """Return the goal that the last reading along the time axis reached."""
         return {"target_position": sensors["cube_position"][-1]}
 
+    def is_reached(self, achieved: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether a reached position of the cube is within the tolerance; bool, shape = leading axes."""
+        return distance(achieved["target_position"], goal["target_position"]) <= self.tolerance_m
+
     def flat_hints(self) -> FlatHints:
         """Return the scales that these tasks were tested with (benchmarks/train.py)."""
         differences = (
@@ -376,6 +380,16 @@ class PickPlace(CubeTask):
         released = (component(following["joint_position"], 5) >= _LET_GO_RAD) & (near >= _AWAY_M)
         put_down: np.ndarray = released & (away <= self.tolerance_m) & _on_table(goal)
         return _shaped_reward(sensors, following, near, away) + put_down
+
+    def is_reached(self, achieved: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether a reached position of the cube is within the tolerance; bool, shape = leading axes.
+
+        Raises:
+            ValueError: with ``release``, the gripper decides too.
+        """
+        if self.release:
+            raise ValueError(f"{self.name!r} with release=True has no success that goals decide: give release=False")
+        return super().is_reached(achieved, goal)
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is at the target at this reading, and released if it must be; bool."""

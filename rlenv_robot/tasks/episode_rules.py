@@ -12,14 +12,14 @@ from typing import Generic, Literal, NamedTuple, TypeVar, cast, get_args, overlo
 import numpy as np
 
 from hal import BatchState, RobotSpec, RobotState, SpecError, SpecMismatch
-from rlenv_robot.tables import ExtraInfo, Options, Reward, step_extra_of
+from rlenv_robot.tables import ExtraInfo, Options, Reward, check_options, step_extra_of
 from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
 from rlenv_robot.tasks.task_shapes import check_goal, check_results
 
 __all__ = [
     "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "RecentReadings", "check_seed",
-    "episode_rng", "random_seed", "verdict_reward",
+    "check_seed_alone", "episode_rng", "random_seed", "verdict_reward",
 ]  # fmt: skip
 
 Mode = Literal["training", "inference"]
@@ -393,6 +393,17 @@ def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
 def random_seed() -> int:
     """Draw a seed from the operating system, for episodes that need not be repeatable."""
     return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+def check_seed_alone(options: Options) -> None:
+    """Refuse options of a reset that takes ``seed`` alone.
+
+    Raises:
+        ValueError: another option is given, or the seed is not a whole number of at least 0.
+    """
+    check_options(options, "reset", '{"seed": 7}', ("seed",))
+    if options.get("seed") is not None:
+        check_seed(options["seed"])
 
 
 def check_seed(seed: object) -> int:

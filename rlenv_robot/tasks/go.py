@@ -10,7 +10,8 @@ import numpy as np
 from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
 from recorder.frame_layout import FrameLayout
-from rlenv_robot.tables import ExtraInfo, Options, check_options
+from rlenv_robot.tables import ExtraInfo, Options
+from rlenv_robot.tasks.episode_rules import check_seed_alone
 from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWorld, first_part
 
 __all__ = ["Go", "Group", "board_image", "group_at", "neighbours", "play", "score", "sgf"]
@@ -214,9 +215,17 @@ class Go(TurnBasedWorld):
         """The layout of a recorded frame: observation and action."""
         return FrameLayout(self.observation, self.action)
 
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset, which takes ``seed`` alone, without any effect.
+
+        Raises:
+            ValueError: an option is unknown, or the seed is wrong.
+        """
+        check_seed_alone(options)
+
     def reset(self, options: Options) -> TimeStep:
         """Clear the board; black moves first. The option ``seed`` is accepted but has no effect."""
-        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        self.check_reset(options)
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
         self._moves, self._passes, self._colour, self._last = 0, 0, BLACK, None

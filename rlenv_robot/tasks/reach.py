@@ -129,6 +129,10 @@ class Reach:
         """Return the goal that the last reading along the time axis reached."""
         return {"target_position": sensors["gripper_position"][-1]}
 
+    def is_reached(self, achieved: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether a reached position is within the tolerance of the target; bool, shape = leading axes."""
+        return distance(achieved["target_position"], goal["target_position"]) <= self.tolerance_m
+
     def flat_hints(self) -> FlatHints:
         """Return the scales that this task was tested with (benchmarks/train.py)."""
         differences = (Difference("target_position", "gripper_position", 0.1), SERVO_GAP)

@@ -19,6 +19,7 @@ __all__ = [
     "AveragedTask",
     "Episode",
     "GoalTask",
+    "ReachedGoalTask",
     "Task",
     "TaskWorld",
     "VerdictTask",
@@ -204,6 +205,23 @@ class GoalTask(Protocol):
 
 
 @runtime_checkable
+class ReachedGoalTask(GoalTask, Protocol):
+    """A `GoalTask` with a success that a reached and a wanted goal alone decide, so that any two can be compared."""
+
+    def is_reached(self, achieved: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether a reached goal is as good as the wanted one; bool, shape = leading axes.
+
+        Args:
+            achieved: name -> (..., n), as `hindsight` returns it.
+            goal: name -> (..., n).
+
+        Raises:
+            ValueError: with these settings of the task, success depends on more than the goal.
+        """
+        ...
+
+
+@runtime_checkable
 class AveragedTask(Protocol):
     """A `Task` with success defined by the mean of its metrics over the last readings of an episode.
 
@@ -272,4 +290,4 @@ def check_task(task: Task) -> None:
     Raises:
         TypeError: the object is not a task; the message names the class, the member and the contract.
     """
-    check_members(task, Task, (GoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra))
+    check_members(task, Task, (ReachedGoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra))

@@ -21,36 +21,19 @@ from rlenv_robot.tables import (
 )
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Mode
+from rlenv_robot.tasks.output_check import SIMULATED, check_every
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.episodes import BatchEnvironment, DescribedBatch
+from rlenv_robot.vector.output_faults import OutputFaults
+from rlenv_robot.vector.rows import merged, put
 from rlenv_robot.vector.validate import check_batch, check_extra, check_ids
 from rlenv_robot.world import NOTHING
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
 __all__ = [
-    "Autoreset", "RandomizedBatch", "RobotBatch", "SnapshotBatch", "VectorEnvironment", "VectorSnapshot", "merged",
-    "put", "snapshot_batch",
+    "Autoreset", "RandomizedBatch", "RobotBatch", "SnapshotBatch", "VectorEnvironment", "VectorSnapshot",
+    "snapshot_batch",
 ]  # fmt: skip
-
-
-def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
-    """Overwrite rows ``ids`` of each array, in place."""
-    for name, value in rows.items():
-        into[name][ids] = value
-
-
-def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchState:
-    """Return a batch's reading with new values in rows ``ids``, as new arrays.
-
-    The given reading is not changed, since tables contain its images, and tasks store results for its arrays.
-    """
-    sensors, applied, images = (
-        {name: np.array(value) for name, value in part.items()}
-        for part in (batch_state.sensors, batch_state.applied, batch_state.images)
-    )
-    for into, part in ((sensors, rows.sensors), (applied, rows.applied), (images, rows.images)):
-        put(into, ids, part)
-    return batch_state._replace(sensors=sensors, applied=applied, images=images)
 
 
 # -- Many simulated environments of one task that step together: the tables with a leading axis --------------
@@ -113,6 +96,10 @@ class VectorEnvironment(BatchEnvironment):
             such actions ends; the interfaces of RL libraries set it.
         streams: shape (N,), the number that replaces i in the draws; environments with the same number get the same
             episodes (common random numbers, to compare policies). By default 0 to N - 1.
+        check_outputs: n, to compare every reward, and the observations and hidden states of every n-th step and of
+            those in which an episode ends, with their descriptions. A wrong row ends its episode as a fault: it repeats
+            the last observation that was found right, with reward 0, ``truncated`` 1 and its number in
+            ``extra_info["fault"]`` = {number: {kind, message}}. None is 16; 0 compares nothing.
 
     Raises:
         SpecMismatch: the task is for another robot.
@@ -129,6 +116,7 @@ class VectorEnvironment(BatchEnvironment):
         autoreset: Autoreset = "same_step",
         streams: np.ndarray | None = None,
         count_refusals: bool = False,
+        check_outputs: int | None = None,
     ) -> None:
         if autoreset not in get_args(Autoreset):
             allowed = ", ".join(map(repr, get_args(Autoreset)))
@@ -145,6 +133,9 @@ class VectorEnvironment(BatchEnvironment):
         self._takes_fields = len(self._rules.step_extra.fields) > 0
         self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
         self._began = False
+        every = SIMULATED if check_outputs is None else check_every(check_outputs)
+        self._outputs = OutputFaults(task, mode, batch.num, every) if every else None
+        self._faults: Mapping[int, JsonDict] = {}  # of the step in progress
 
     def __repr__(self) -> str:
         return f"<VectorEnvironment {self.task.name!r}: {self.num_envs} environments, autoreset {self._autoreset!r}>"
@@ -175,17 +166,16 @@ class VectorEnvironment(BatchEnvironment):
             TypeError: there are keywords.
             ValueError: an option is unknown, or ids are out of range.
             EpisodeError: ids were given before the first reset of all.
+            WrongOutput: an observation of the episodes' first frames does not fit its description.
         """
         if keywords:
             raise keywords_error("reset", keywords)
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
-        self._restart(options)
-        if options.get("ids") is None:
-            self._begin(np.arange(self.num_envs), everyone=True)
-        elif self._batch_state is None:
+        ids = None if options.get("ids") is None else check_ids(options["ids"], self.num_envs)
+        if ids is not None and self._batch_state is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
-        else:
-            self._begin(check_ids(options["ids"], self.num_envs))
+        self._restart(options)  # only now: a refused option changes no draw that follows
+        self._begin(np.arange(self.num_envs) if ids is None else ids, everyone=ids is None)
         return self._table(self._extra_info())
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
@@ -200,6 +190,8 @@ class VectorEnvironment(BatchEnvironment):
         self._began = True
         self._batch_state = first if everyone or self._batch_state is None else merged(self._batch_state, ids, first)
         self._rules.check_first(self._batch_state.sensors, self._goal)
+        if self._outputs is not None:
+            self._outputs.begin(ids, first, {name: value[ids] for name, value in self._goal.items()})
 
     # -- step --------------------------------------------------------------------------------------------
 
@@ -258,6 +250,9 @@ class VectorEnvironment(BatchEnvironment):
         judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, step_no, failed, moved)
         if counted is not None:
             judgement = judgement._replace(truncated=judgement.truncated | (counted & (step_no >= self.task.steps)))
+        if self._outputs is not None:
+            after, judgement, self._faults = self._outputs.step(after, self._goal, judgement, self._over, failed)
+            self._batch_state = after
         if self._recent is not None:
             self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
         final = self._end(judgement.terminated, judgement.truncated)
@@ -266,6 +261,8 @@ class VectorEnvironment(BatchEnvironment):
         extra = self._extra_info(values) | final
         if errors:
             extra["error"] = errors
+        if self._faults:
+            extra["fault"] = self._faults
         table = self._table(extra, judgement.terminated, judgement.truncated)
         reward = map_reward(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
@@ -323,7 +320,8 @@ class VectorEnvironment(BatchEnvironment):
         if not done.any():
             return {}
         assert self._batch_state is not None
-        ids, failed = np.flatnonzero(done), self.batch.broken[done]
+        ids = np.flatnonzero(done)
+        failed = self.batch.broken[done] | np.isin(ids, list(self._faults))
         sensors = {name: value[ids] for name, value in self._batch_state.sensors.items()}
         goal = {name: value[ids] for name, value in self._goal.items()}
         outcome = self._rules.outcome(sensors, goal, failed, self._recent, ids)
@@ -443,6 +441,8 @@ class VectorEnvironment(BatchEnvironment):
             self._recent.restore(rows, snapshot.recent)
         kept_reading = batch_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
         self._batch_state = merged(self._batch_state, rows, kept_reading)
+        if self._outputs is not None:
+            self._outputs.resume(self._batch_state)
         self._began = True
         return self._table(self._extra_info())
 

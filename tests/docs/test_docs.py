@@ -43,7 +43,8 @@ OWN: Mapping[str, str] = {
 
 HERE = (
     "docs/bridge.md", "docs/cameras.md", "docs/chunks.md", "docs/conformance.md", "docs/data-tools.md",
-    "docs/drivers.md", "docs/formats.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
+    "docs/drivers.md", "docs/formats.md", "docs/gymnasium.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md",
+    "docs/so101.md",
     "plugins",
 )  # fmt: skip
 """Pages whose Python is run by this file."""

@@ -21,6 +21,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
     "rlenv_policy_servers.images": "needs Pillow, unlike the mapping that uses it",
+    "rlenv_robot.adapters.gymnasium_version": "needs nothing that an old Gymnasium lacks",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_data_browser.shown": "what paths and selections show, apart from questions about it",
     "rlenv_kit.contract": "the test classes that users subclass",

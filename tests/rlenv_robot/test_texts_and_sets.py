@@ -316,6 +316,12 @@ def test_texts_of_gymnasiums_environments_come_in() -> None:
         request = {"env_id": env.env_id, "frame_no": 0, "action": {answer: said}}
         _, reward = env.step(request)
         assert (said[:4], reward["reward"]) == ("say ", 1.0)
+        env.reset({"seed": 1})
+        for wrong in ({"wind": 1}, {"seed": "x"}):
+            with pytest.raises(ValueError, match=r"unknown|whole number"):
+                env.reset(wrong)
+        _, reward = env.step(request)
+        assert reward["reward"] == 1.0, "the refused resets left the episode alone"
 
 
 def test_the_kit_passes_the_world_and_flat_vectors_refuse_it() -> None:

@@ -87,25 +87,39 @@ class FmuWorld(World):
         about = f"The model {self.name} of an FMU. A step takes {self._step_s:g} s, an episode has {self._steps} steps."
         return EnvDescription(about, _REWARD, _OPTIONS)
 
-    def reset(self, options: Options) -> TimeStep:
-        """Reset the model, set the values of ``start``, and initialise it.
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset without any effect.
 
         Raises:
-            ValueError: an option, or a name in ``start``, is unknown.
+            ValueError: an option, or a name in ``start``, is unknown, or a value is not a number.
         """
+        self._start(options)
+
+    def _start(self, options: Options) -> dict[str, float]:
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         start = options.get("start") or {}
         if not isinstance(start, Mapping):
             raise ValueError(f"reset option 'start' is {start!r:.80}, expected a mapping from name to value")
-        for name in start:
+        for name, value in start.items():
             if name not in self._settable:
                 raise ValueError(f"start {name!r} is unknown, allowed are {', '.join(self._settable)}")
+            if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+                raise ValueError(f"start {name!r} is {value!r:.80}, expected a number")
+        return {name: float(value) for name, value in start.items()}
+
+    def reset(self, options: Options) -> TimeStep:
+        """Reset the model, set the values of ``start``, and initialise it.
+
+        Raises:
+            ValueError: as for `check_reset`.
+        """
+        start = self._start(options)
         if self._started:
             self._fmu.reset()
         self._started, self._step_no = True, 0
         self._fmu.setupExperiment(startTime=0.0)
         if start:
-            self._fmu.setReal([self._settable[name] for name in start], [float(value) for value in start.values()])
+            self._fmu.setReal([self._settable[name] for name in start], list(start.values()))
         self._fmu.enterInitializationMode()
         self._fmu.exitInitializationMode()
         return self._timestep({}, 0.0)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from hal import Field, RobotError, Spec
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options, check_options
+from rlenv_robot.tasks.episode_rules import check_seed
 from rlenv_robot.world import EnvDescription, TimeStep, World
 
 __all__ = [
@@ -179,7 +180,15 @@ class ForeignWorld(World):
     def _request(self, options: Options) -> dict[str, Foreign]:
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         seed: Foreign = options.get("seed")
-        return {"seed": None if seed is None else int(seed), "options": options.get("options")}
+        return {"seed": None if seed is None else check_seed(seed), "options": options.get("options")}
+
+    def check_reset(self, options: Options) -> None:
+        """Check the names of a reset's options and its seed without any effect.
+
+        Raises:
+            ValueError: an option is unknown, or the seed is not a whole number of at least 0.
+        """
+        self._request(options)
 
 
 class GymnasiumWorld(ForeignWorld):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, Spec
-from hal.field import JsonObject
+from hal.field import JsonDict, JsonObject
 from recorder.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options
@@ -96,6 +96,18 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         """One agent's observation and action, whose turn it is, rewards by agent, the robot's commands and sensors."""
         whole = self._world.layout
         return replace(whole, observation=self.observation, action=self.action, agents=self.players, turns=True)
+
+    def episode_info(self) -> JsonDict:
+        """Return the whole world's information, with the names of the messages' fields in one agent's action."""
+        sent = {
+            agent.name: {
+                "message": self._done_as[agent.name][agent.message],
+                "addressee": self._done_as[agent.name].get(agent.addressee, ""),
+            }
+            for agent in self._agents
+            if agent.message
+        }
+        return {**self._world.episode_info(), **({"messages": sent} if sent else {})}
 
     def reset(self, options: Options) -> TimeStep:
         """Reset the whole world; the first agent's turn begins."""

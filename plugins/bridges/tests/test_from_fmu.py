@@ -84,6 +84,16 @@ def test_variables_become_fields_and_numbers_are_the_physics(tank: Path) -> None
         assert env.reset({})["observation"]["level"] == 1.0
 
 
+@pytest.mark.parametrize("wrong", [{"wind": 1}, {"start": 3}, {"start": {"depth": 1.0}}, {"start": {"level": "high"}}])
+def test_a_refused_option_leaves_the_running_model_alone(tank: Path, wrong: dict[str, Any]) -> None:
+    with _made(tank) as env:
+        env.reset({"start": {"level": 4.0}})
+        with pytest.raises(ValueError, match=r"unknown|expected"):
+            env.reset(wrong)
+        table, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": {"inflow_rate": 0.0}})
+        assert (table["frame_no"], round(float(table["observation"]["level"]), 1)) == (1, 3.9)
+
+
 def test_the_model_passes_the_kit_and_leaves_nothing(tank: Path) -> None:
     check_environment(lambda: _made(tank)).raise_if_failed()
 

@@ -74,6 +74,15 @@ def test_a_wrong_request_is_answered_and_the_next_one_is_served(request_text: by
         assert ask(b'{"call": "reset", "options": {"seed": 1}}')["observation"]["frame_no"] == 0
 
 
+@pytest.mark.parametrize(("call", "key"), [("step", "action"), ("end", "reason")])
+def test_a_request_without_a_key_is_told_which(call: str, key: str) -> None:
+    with _served("go", size=3) as endpoint, _client(endpoint) as ask:
+        ask(b'{"call": "reset"}')
+        error = ask(json.dumps({"call": call}).encode())["error"]
+        assert error["code"] == "request"
+        assert f"'{key}' is missing" in error["message"]
+
+
 def test_a_request_of_any_size_takes_no_memory() -> None:
     with _served("go", size=3) as endpoint:
         with _client(endpoint) as ask, pytest.raises(zmq.Again):

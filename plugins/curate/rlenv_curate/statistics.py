@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ __all__ = [
 def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> JsonDict:
     """Count the values of a field (``observation.state``, ``action.joint_target``, ``reward``) in bins.
 
+    The edges between bins of whole numbers lie between whole numbers, so that every bin holds equally many of them.
+    If there are fewer whole numbers than ``bins``, each has a bin of its own, and the bins above the largest are empty.
+
     Returns:
         ``edges`` (elements, bins + 1) and ``counts`` (elements, bins), one row an element in C order.
 
@@ -36,10 +40,11 @@ def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int)
         SourceError: there is no such field, or its values are unknown.
     """
     values, elements, unit = _column(transitions, part, field)
+    is_whole = values.dtype.kind in "iu"
     flat = values.reshape(len(values), -1).astype(float)
     if not np.isfinite(flat).all():
         raise SourceError(f"histogram: {field} has values that are not finite; it can't be counted into bins")
-    pairs = [np.histogram(column, bins) for column in flat.T]
+    pairs = [np.histogram(column, _whole_edges(column, bins) if is_whole else bins) for column in flat.T]
     return {
         "kind": "histogram",
         "field": field,
@@ -48,6 +53,13 @@ def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int)
         "counts": [counts.tolist() for counts, _ in pairs],
         "edges": [edges.tolist() for _, edges in pairs],
     }
+
+
+def _whole_edges(column: np.ndarray, bins: int) -> np.ndarray:
+    """Return the edges of bins for whole numbers, (bins + 1,)."""
+    lowest = column.min()
+    width = math.ceil((column.max() - lowest + 1) / bins)
+    return np.asarray(lowest - 0.5 + width * np.arange(bins + 1))
 
 
 def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.ndarray, list[str], str]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hal import SourceError
+from hal import Field, SourceError, Spec
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
+from rlenv_curate.statistics import _whole_edges
 from rlenv_robot.source import SourceData
 from tests.rlenv_robot.data.test_statistics import figures, two_walks, walk
 
@@ -158,6 +163,29 @@ def test_a_histogram_counts_every_element() -> None:
         assert found["counts"][element] == counts.tolist()
         np.testing.assert_allclose(found["edges"][element], edges)
     assert sum(figures(SourceData(table), {"kind": "histogram", "field": "reward"})["counts"][0]) == 10
+
+
+@given(st.lists(st.integers(-40, 40), min_size=1, max_size=30), st.integers(1, 12))
+def test_bins_of_whole_numbers_hold_equally_many_of_them(drawn: list[int], bins: int) -> None:
+    edges = _whole_edges(np.array(drawn, float), bins)
+    held = [[n for n in range(-600, 600) if low < n < high] for low, high in itertools.pairwise(edges)]
+    assert len({len(whole) for whole in held}) == 1, "no edge is a whole number, and the bins are equal"
+    assert np.histogram(drawn, edges)[0].sum() == len(drawn), "every value is in a bin"
+    if max(drawn) - min(drawn) < bins:
+        assert len(held[0]) == 1
+
+
+def test_a_histogram_of_a_whole_number_has_its_values() -> None:
+    table = two_walks()
+    layout = FrameLayout(Spec("observation", (Field("n", (), "int32", 0, 9),)), table.layout.action)
+    rows = layout.spec.rows(len(table.rows))
+    for name in set(rows.dtype.names) & set(table.rows.dtype.names):
+        rows[name] = table.rows[name]
+    rows["observation_n"] = np.arange(len(rows)) % 3
+    data = SourceData(replace(table, rows=rows, layout=layout))
+    found = figures(data, {"kind": "histogram", "field": "observation.n"})
+    assert found["edges"][0][:4] == [-0.5, 0.5, 1.5, 2.5]
+    assert sum(found["counts"][0][:3]) == 10
 
 
 @pytest.mark.requirement("R6.2", "B.2.2.1-4")

@@ -14,7 +14,8 @@ from hal.field import JsonDict, JsonObject
 from rlenv_language.text.view import text_field
 from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
-from rlenv_robot.tables import ExtraInfo, Options, check_options
+from rlenv_robot.tables import ExtraInfo, Options
+from rlenv_robot.tasks.episode_rules import check_seed_alone
 from rlenv_robot.world import EnvDescription, TimeStep, World
 
 __all__ = ["GemWorld", "aggregate", "from_gem"]
@@ -94,6 +95,14 @@ class GemWorld(World):
                         "success": "whether the environment says so, where it does"},
         )  # fmt: skip
 
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset, which takes ``seed`` alone, without any effect.
+
+        Raises:
+            ValueError: an option is unknown, or the seed is wrong.
+        """
+        check_seed_alone(options)
+
     def reset(self, options: Options) -> TimeStep:
         """Reset the gem environment.
 
@@ -101,7 +110,7 @@ class GemWorld(World):
             ValueError: an option is unknown.
             TypeError: the answer is not a string and a dictionary.
         """
-        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        self.check_reset(options)
         seed: Any = options.get("seed")
         self._seed = None if seed is None else int(seed)
         answer = self._env.reset(seed=self._seed)

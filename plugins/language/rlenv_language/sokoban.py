@@ -9,8 +9,8 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.field import JsonDict
-from rlenv_robot.tables import Options, check_options
-from rlenv_robot.tasks.episode_rules import check_seed, episode_rng, random_seed
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.episode_rules import check_seed, check_seed_alone, episode_rng, random_seed
 from rlenv_robot.tasks.text_hints import TextCommand, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
@@ -168,13 +168,21 @@ class Sokoban(World):
 
     # -- levels ------------------------------------------------------------------------------------------
 
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset, which takes ``seed`` alone, without any effect.
+
+        Raises:
+            ValueError: an option is unknown, or the seed is wrong.
+        """
+        check_seed_alone(options)
+
     def reset(self, options: Options) -> TimeStep:
         """Draw a solvable room.
 
         Raises:
             ValueError: an option is unknown, the seed is wrong, or the boxes do not fit into the room.
         """
-        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        self.check_reset(options)
         if options.get("seed") is not None:
             self._seed, self._episodes = check_seed(options["seed"]), 0
         rng = episode_rng(self._seed, 0, self._episodes)

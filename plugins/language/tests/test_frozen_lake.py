@@ -50,6 +50,18 @@ def test_a_hole_ends_the_episode_without_reward_and_the_edge_holds() -> None:
     assert (table["terminated"], total) == (1, 0.0)
 
 
+@pytest.mark.parametrize("name", ["frozen-lake", "sokoban"])
+@pytest.mark.parametrize("wrong", [{"wind": 1}, {"seed": -1}, {"seed": 1.5}])
+def test_a_refused_option_leaves_the_running_game_alone(name: str, wrong: dict[str, Any]) -> None:
+    with rr.make(name) as env:
+        env.reset({"seed": 3})
+        with pytest.raises(ValueError, match=r"unknown|whole number"):
+            env.reset(wrong)
+        action = env.action.sample(np.random.default_rng(0))
+        table, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
+        assert table["frame_no"] == 1
+
+
 def test_slips_are_gymnasium_s_own() -> None:
     toy_text = pytest.importorskip("gymnasium.envs.toy_text.frozen_lake", reason="the extra 'gym' is not installed")
     world = FrozenLake(4, 0.8, slippery=True, steps=10**6)

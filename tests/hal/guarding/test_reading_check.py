@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,12 @@ from hal.guarding.reading_check import (
 )
 from hal.robots.go2 import GO2
 from hal.robots.so101 import HIGH, LOW, SO101
+from real import RemoteRobot, Server, Watcher
 from sim.robot import SimRobot
 from sim.robots.go2 import go2
 from sim.robots.so101 import so101
 from sim.robots.twin import so101_twin
-from tests.fakes import TWO_JOINTS
+from tests.fakes import TWO_JOINTS, until
 
 FAST = replace(TWO_JOINTS, max_rate={"angle": (4.0, 2.0)})  # at 10 Hz twice that is 0.8 and 0.4 rad a period
 MS = 1_000_000
@@ -277,3 +279,70 @@ def test_the_time_of_an_effort_is_a_period_a_reading_where_stamps_stand_still() 
     answers = [check.check(reading_of(0, left_current=(2.0, 0.0))) for _ in range(6)]
     assert answers[:5] == [None] * 5, "0.4 s from the first to the fifth"
     assert "'left_current' [hip]" in str(answers[5])
+
+
+HEARD = Spec("heard", (Field("level", (3,), low=-1.0, high=1.0), Field("speech", (), "text", characters=10)))
+
+
+@pytest.mark.parametrize("speech", ["", "hello", "0123456789", "\u673a\u5668\U0001f916"])
+def test_a_text_sensor_measures_any_text_that_fits(speech: str) -> None:
+    values = {"level": np.zeros(3, np.float32), "speech": np.array(speech, "<U10")}
+    assert ReadingCheck(HEARD).problem(values) is None
+
+
+@pytest.mark.parametrize("speech", ["01234567890", "a\0b", "\ud800", 3.0, ["a", "b"], b"bytes", None])
+def test_a_text_sensor_is_told_what_is_wrong(speech: Any) -> None:
+    problem = ReadingCheck(HEARD).problem({"level": np.zeros(3, np.float32), "speech": np.array(speech)})
+    assert problem is not None
+    assert "sensor 'speech' measured a wrong text: sensor.speech" in problem
+
+
+class Listener:
+    """A real robot that hears and says texts."""
+
+    spec = RobotSpec(
+        "listener", HEARD,
+        Spec("said", (Field("say", (2,), "text", characters=10), Field("volume", (1,), "float32", 0, 1))), 50.0,
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.speech, self.said = "hi", self.spec.commands.validate({"say": ["", ""], "volume": [0.0]})
+
+    def _robot_state(self) -> RobotState:
+        sensors = {"level": np.zeros(3, np.float32), "speech": np.array(self.speech)}
+        return RobotState(sensors, dict(self.said), time.monotonic_ns())
+
+    def reset(self, options: Any) -> RobotState:
+        return self._robot_state()
+
+    def step(self, command: Any) -> RobotState:
+        self.said = dict(command)
+        return self._robot_state()
+
+    def stop(self, reason: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_robot_with_a_text_sensor_is_guarded() -> None:
+    robot = Listener()
+    guard = Guard(robot)
+    guard.reset({})
+    assert guard.step({"say": ["a", "b"], "volume": [0.5]}).sensors["speech"].item() == "hi"
+    robot.speech = "much too long for it"
+    with pytest.raises(RobotStopped, match="'speech' measured a wrong text"):
+        guard.step({"say": ["a", "b"], "volume": [0.5]})
+
+
+def test_a_robot_with_a_text_sensor_is_served_and_watched() -> None:
+    robot = Listener()
+    with Server(robot, watchdog_s=2.0, telemetry="tcp://127.0.0.1:*") as server:
+        remote = RemoteRobot(server.address, robot.spec)
+        watcher = Watcher(server.telemetry, robot.spec)
+        assert remote.reset({}).sensors["speech"].item() == "hi"
+        robot.speech = "\u673a\u5668"
+        state = remote.step({"say": ["hello", ""], "volume": [0.5]})
+        assert (state.sensors["speech"].item(), state.applied["say"].tolist()) == ("\u673a\u5668", ["hello", ""])
+        until(lambda: watcher.next().sensors.get("speech") == "\u673a\u5668")
+        watcher.close()
+        remote.close()

@@ -14,7 +14,7 @@ from zmq.utils import z85
 from real import Server
 from real.protocol.keys import Role, allow, load_pair, new_pair, revoke
 from tests.fakes import Integrator, until
-from tests.real.page_client import DONE, ERROR, READING, RELEASE, STEP, WELCOME, PageClient
+from tests.real.page_client import DONE, ERROR, READING, RELEASE, STATUS, STEP, WELCOME, PageClient
 
 END = 9
 AHEAD = 4
@@ -197,6 +197,27 @@ def test_what_ends_an_episode_drops_what_waits(
     time.sleep(1.0)
     assert max(first for first, _ in robot.commands) < 0.101, f"{name} came after frame {frame}"
     assert server.about()["frames"]["waiting"] == 0
+
+
+@pytest.mark.parametrize("name", ["END", "RELEASE"])
+def test_the_status_right_after_an_end_says_that_the_robot_holds(
+    mover: PageClient, connect: Callable[..., PageClient], server: Server, name: str
+) -> None:
+    """At 5 Hz the control thread looks at the order up to 0.2 s later."""
+    watcher = connect(server.address)
+    for _ in range(3):
+        send(mover, 1, 0.1)
+        while mover.next()[3][5]:
+            pass
+        assert watcher.ask(STATUS)[1]["state"] == "running"
+        assert mover.ask(*((END, {"reason": "enough"}) if name == "END" else (RELEASE,)))[0] == DONE
+        status = watcher.ask(STATUS)[1]
+        assert status["state"] == "holding"
+        assert ("ended: enough" if name == "END" else "released") in status["why"]
+        assert server.broken is None, "nobody is to reset"
+        if name == "RELEASE":
+            mover.hello()
+        assert mover.receive(mover.reset())[0] == READING
 
 
 def test_a_revoked_key_drops_what_waits(robot: Integrator, tmp_path: Path, connect: Callable[..., PageClient]) -> None:

@@ -48,3 +48,21 @@ def test_options_that_are_no_mapping_are_refused(name: str, options: Any, data: 
 
 def test_numpys_whole_numbers_are_sizes_too(data: SourceData) -> None:
     assert len(data.sample_steps(np.int64(3))["frame_no"]) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beta", [-0.1, 1.1, 5, float("nan"), True])
+def test_weights_compensate_at_most_entirely(beta: Any, data: SourceData) -> None:
+    with pytest.raises(SourceError, match=r"option 'beta' is .*, allowed is a number from 0 to 1"):
+        data.sample_steps(3, {"priority": "reward", "beta": beta})
+
+
+@pytest.mark.parametrize("options", [{"seed": 1, "episode": 99}, {"seed": 1, "frame": 9999}, {"seed": 1, "wind": 3}])
+def test_a_refused_option_of_init_changes_nothing(options: dict[str, Any], data: SourceData) -> None:
+    data.init({"seed": 4})
+    data.sample_steps(5)
+    with pytest.raises(SourceError):
+        data.init(options)
+    continued = data.sample_steps(5)["extra_info"]["index"].tolist()
+    data.init({"seed": 4})
+    data.sample_steps(5)
+    assert data.sample_steps(5)["extra_info"]["index"].tolist() == continued

@@ -105,7 +105,8 @@ def test_data_without_a_clock_have_no_timing() -> None:
     table = two_walks()
     table.rows["stamp_ns"] = 0
     data = SourceData(table)
-    assert data.statistics({"kind": "timing"}) is None
+    with pytest.raises(SourceError, match="no clock, all its stamps are equal"):
+        data.statistics({"kind": "timing"})
     assert figures(data, {})["timing"] is None
 
 

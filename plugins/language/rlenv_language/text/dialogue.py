@@ -12,8 +12,8 @@ from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_language.text.view import text_field
 from rlenv_robot.data.chats import TEXT, decode, encode
-from rlenv_robot.tables import ExtraInfo, Options, check_options
-from rlenv_robot.tasks.episode_rules import check_seed, episode_rng, random_seed
+from rlenv_robot.tables import ExtraInfo, Options
+from rlenv_robot.tasks.episode_rules import check_seed, check_seed_alone, episode_rng, random_seed
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
 __all__ = ["Dialogue", "Said"]
@@ -89,13 +89,21 @@ class Dialogue(World):
             extra_info={"score": "the judge's, at the end"},
         )
 
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset, which takes ``seed`` alone, without any effect.
+
+        Raises:
+            ValueError: an option is unknown, or the seed is wrong.
+        """
+        check_seed_alone(options)
+
     def reset(self, options: Options) -> TimeStep:
         """Draw a prompt.
 
         Raises:
             ValueError: an option is unknown, or the seed is wrong.
         """
-        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        self.check_reset(options)
         if options.get("seed") is not None:
             self._seed, self._episodes = check_seed(options["seed"]), 0
         rng = episode_rng(self._seed, 0, self._episodes)

@@ -1,0 +1,25 @@
+"""Refuse a Gymnasium that is too old, by the version that is needed."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["check_version"]
+
+_OLDEST = (1, 1)
+"""The oldest version of Gymnasium with the modes of `AutoresetMode`."""
+
+
+def check_version(version: str) -> None:
+    """Refuse a Gymnasium that is too old.
+
+    Raises:
+        ImportError: naming the version that is needed.
+    """
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < _OLDEST:
+        needed = ".".join(map(str, _OLDEST))
+        raise ImportError(
+            f"rlenv-robot needs gymnasium {needed} or later, and {version} is installed: pip install "
+            f"'gymnasium>={needed},<2'"
+        )
