@@ -136,12 +136,18 @@ class _Tables:
         if few > 1 and all(one in counted for one in numbers) and contents[0] != contents[1]:
             raise Failed(f"trajectory_id is {numbers[0]} in every batch, and the trajectories are others",
                          "a trajectory_id stands for one trajectory")  # fmt: skip
+        if few > 1 and all(one.steps[-1].done == 0 for batch in drawn for one in batch):
+            raise Failed("done is 0 at the last step of every trajectory", "it is 1 where the trajectory has ended")
         episodes: dict[object, object] = {}
+        named: dict[object, object] = {}
         for one in (one for batch in drawn for one in batch):
+            key, content = (one.env_id, one.trajectory_id), tuple(step.content for step in one.steps)
+            if named.setdefault(key, content) != content:
+                raise Failed(f"trajectory_id {one.trajectory_id} of env_id {one.env_id!r} is that of two trajectories",
+                             "it is unique among the trajectories")  # fmt: skip
             told = {step.episode for step in one.steps} - {None}
             if len(told) > 1:
                 raise Failed(f"trajectory {one.trajectory_id} has steps of the episodes {sorted(told, key=str)}")
-            key = one.env_id, one.trajectory_id
             for number in told:
                 if episodes.setdefault(number, key) != key:
                     raise Failed(f"extra_info['episode'] is {number} in steps of two trajectories",
