@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-MOST_CALLS = 80
-"""In all threads together. Two of them check what the sender may do (`real.protocol.access`)."""
+MOST_CALLS = 84
+"""In all threads together. Two check what the sender may do (`real.protocol.access`), three judge the outputs."""
 
 
 @pytest.fixture(scope="module")
