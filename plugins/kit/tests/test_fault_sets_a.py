@@ -98,7 +98,7 @@ def as_described(env, table, frame) -> None:
     assert {table["terminated"], table["truncated"]} <= {0, 1}
     env.observation.validate(table["observation"])
     described = getattr(getattr(env, "description", None), "extra_info", {})
-    assert set(table.get("extra_info", {})) <= {*described, "error"} or not hasattr(env, "world")
+    assert set(table.get("extra_info", {})) <= {*described, "error"}
 
 
 def rewarded(env, table, reward) -> None:

@@ -103,6 +103,7 @@ class PlainPair(Plain):
     """Two agents in a class without a World: the mapping is in extra_info, the rewards are in a dictionary."""
 
     style = "unusual class of several agents"
+    more = {"agents": "agent -> its own name -> name in this observation"}  # noqa: RUF012
     names = ("left", "right")
     agents = tuple(rr.Agent(name, {"side": f"{name}_side"}, {"lift": f"{name}_lift"}) for name in names)
     observation = rr.Spec("beam", tuple(rr.Field(f"{name}_side", (), "float64", 0, 1, "m", "height") for name in names))

@@ -64,7 +64,7 @@ class RowsInThreads(Pumps):
         noise = self.rngs[index].normal(0, 0.02, 2)
         drive = values["drive"][index].astype(float)
         self.speed[index] = np.clip(0.5 * self.speed[index] + 0.5 * drive + noise, -1, 1)
-        push = self.speed[index].sum() * (0.3 + 0.3 * values["gear"][index]) - self.wear[index]
+        push = self.speed[index].sum() * (0.5 + 0.5 * values["gear"][index]) - self.wear[index]
         self.pressure[index] = np.clip(self.pressure[index] + push, 0, 10)
 
     def close(self):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 import numpy as np
 
@@ -196,11 +197,8 @@ class WithoutEnd(Counter):
 class UnicodeName(Counter):
     """env_id has 36 characters of several scripts."""
 
-    instances = 0
-
     def identity(self):
-        UnicodeName.instances += 1
-        return f"机器人-Ωμέγα-\U0001f916-№{UnicodeName.instances:023d}"
+        return f"机器人-Ωμέγα-\U0001f916-№{uuid.uuid4().hex[:23]}"
 
 
 @good

@@ -26,6 +26,7 @@ class Plain:
     part = "environment"
     style = "unusual class"
     options: dict[str, str] = SEED
+    more: dict[str, str] = {}  # noqa: RUF012
     limit = 8
     low, high = 0.0, 1.0
     out_of_turn: Any = rr.EpisodeError
@@ -45,11 +46,8 @@ class Plain:
 
     @property
     def description(self):
-        return rr.EnvDescription(
-            type(self).__doc__,
-            rr.Field("reward", (), "float64", self.low, self.high, meaning="of the step"),
-            self.options,
-        )
+        reward = rr.Field("reward", (), "float64", self.low, self.high, meaning="of the step")
+        return rr.EnvDescription(type(self).__doc__, reward, self.options, extra_info=self.more)
 
     def reset(self, options=NOTHING):
         if self.phase == "closed":

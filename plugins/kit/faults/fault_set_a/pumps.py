@@ -37,7 +37,7 @@ class Pumps:
         ),
     )
     description = rr.EnvDescription(
-        "Bring the pressure to 5 bar. An episode ends at 9 bar, or after 12 steps.",
+        "Bring the pressure to 5 bar. An episode ends at 7 bar, or after 12 steps.",
         rr.Field("reward", (), "float64", -5, 0, "bar", "minus the distance from 5 bar"),
         {"seed": "whole number from 0", "ids": "ascending numbers of the environments to reset; by default all"},
         extra_info={
@@ -87,7 +87,7 @@ class Pumps:
     def begin(self, rows):
         for row in rows:
             self.rngs[row] = rng = self.generator(row)
-            self.pressure[row], self.speed[row], self.wear[row] = rng.uniform(2, 8), 0, rng.uniform(0, 0.1)
+            self.pressure[row], self.speed[row], self.wear[row] = rng.uniform(2, 6.5), 0, rng.uniform(0, 0.1)
         self.episodes[rows] += 1
         self.frame[rows] = 0
         self.over[rows] = self.by_task[rows] = False
@@ -106,7 +106,7 @@ class Pumps:
         self.move(values, moved)
         self.frame[moved] += 1
         reward = self.reward(moved)
-        terminated = moved & (self.pressure >= 9)
+        terminated = moved & (self.pressure >= 7)
         truncated = moved & ~terminated & (self.frame >= 12)
         extra = self.ended(terminated, truncated)
         if waiting.any():
@@ -134,7 +134,7 @@ class Pumps:
         for row in np.flatnonzero(moved):
             noise = self.rngs[row].normal(0, 0.02, 2)
             self.speed[row] = np.clip(0.5 * self.speed[row] + 0.5 * drive[row] + noise, -1, 1)
-        push = self.speed.sum(axis=1) * (0.3 + 0.3 * values["gear"]) - self.wear
+        push = self.speed.sum(axis=1) * (0.5 + 0.5 * values["gear"]) - self.wear
         self.pressure[moved] = np.clip(self.pressure + push, 0, 10)[moved]
 
     def reward(self, moved):

@@ -84,8 +84,8 @@ class Scouts(rr.World):
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         if options.get("seed") is not None:
             self.rng = np.random.default_rng(check_seed(options["seed"]))
-        self.places, self.spring = self.rng.integers(0, 8, 3).astype(np.int32), int(self.rng.integers(0, 8))
-        self.clock = 0
+        self.places = self.rng.integers(0, 8, 3).astype(np.int32)
+        self.spring, self.clock = int(self.places[0] + self.rng.integers(1, 8)) % 8, 0
         return self.seen(dict.fromkeys(NAMES, 0.0), {})
 
     def step(self, action, extra_info):

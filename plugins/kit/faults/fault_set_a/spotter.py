@@ -50,7 +50,7 @@ class Spotter:
         ),
     )
     description = rr.EnvDescription(
-        "Fly to the mark. The episode ends within 0.05 m of it, or after 18 steps.",
+        "Fly to the mark. The episode ends within 0.15 m of it, or after 18 steps.",
         rr.Field("reward", (), "float64", 0, 1, meaning="1 at the mark, else 0"),
         {"seed": "whole number from 0: determines landscape, start, mark and noise from here on"},
     )
@@ -73,8 +73,8 @@ class Spotter:
         return self.look()
 
     def drawn(self, rng):
-        ground, place, goal = rng.integers(0, 256, (56, 64, 3), np.uint8), rng.random(2), rng.random(2)
-        return Scene(ground, place, goal, place, noise=rng)
+        ground, place = rng.integers(0, 256, (56, 64, 3), np.uint8), rng.random(2)
+        return Scene(ground, place, (place + rng.uniform(0.3, 0.7, 2)) % 1, place, noise=rng)
 
     def step(self, action, extra_info=NOTHING):
         if self.phase != "running":
@@ -99,7 +99,7 @@ class Spotter:
         return target.copy()
 
     def there(self):
-        return np.linalg.norm(self.scene.place - self.scene.goal) < 0.05
+        return np.linalg.norm(self.scene.place - self.scene.goal) < 0.15
 
     def view(self, scene):
         row, column = (scene.place * (32, 32)).astype(int)
@@ -303,7 +303,7 @@ class BorderIsOutside(Spotter):
         return values
 
 
-@fault("6.2.3.1-T1.truncated", "replay")
+@fault("6.2.3.1-T1.truncated", "steps")
 class FlagSurvivesTheReset(Spotter):
     """truncated is still 1 in the first frame after an episode that the time limit ended."""
 
