@@ -56,6 +56,8 @@ NOT_TRIED = {
     "a second instance is a separate robot",
     "streams are taken before the first reset",
     "samples of streams come in order, as described, and states name them",
+    "applied is what the actuators received, after a jump of the command too",  # it does not say that it is simulated
+    "a reset begins at the start that it is given for each command",
 }
 
 IN_THE_WAY = {

@@ -145,6 +145,11 @@ class ForeignWorld(World):
                     self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take {wanted} alone"] = None
 
     @property
+    def foreign(self) -> Foreign:
+        """The adapted environment. A checker asks it for the arrays that the adapter copies."""
+        return self._env
+
+    @property
     def name(self) -> str:
         """The environment's id if it is registered, otherwise the name of its class."""
         spec = getattr(self._env, "spec", None)

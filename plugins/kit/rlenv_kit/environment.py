@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from typing import cast
 
 import numpy as np
@@ -74,7 +76,19 @@ def check_environment(
     (probe,) = probes
     for text in getattr(getattr(probe.env, "world", None), "remarks", ()):
         probe.note("6.2.1-4", text)
-    return Report(f"environment {name or probe.env_id}", checks, probe.notes, time.monotonic() - began)
+    return Report(
+        f"environment {name or probe.env_id}", checks, probe.notes, time.monotonic() - began,
+        spec_digest=_digest(probe.env), steps=log.steps,
+    )  # fmt: skip
+
+
+def _digest(env: StandardEnvironment) -> str:
+    """Return the digest of an environment's observation and action; empty where they can't be read."""
+    try:
+        described = [spec.to_dict() for spec in (env.observation, env.action)]
+        return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    except Exception:  # a checked environment may raise anything
+        return ""
 
 
 def _opened(env: StandardEnvironment | Factory, log: CallLog) -> tuple[StandardEnvironment, Factory | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,12 @@ from rlenv_robot.tasks.agents import agents_of, messages
 from rlenv_robot.world import ACTION_MASK
 
 __all__ = ["extra_checks"]
+
+_LEAST = 4
+"""Fewest frames that show whether a value carries a message."""
+
+_LETTERS = 24
+"""Most letters of a message that is sent to see where it arrives."""
 
 _FRAMES = 8
 """Frames of an episode at which masks are compared with what is accepted."""
@@ -143,8 +149,64 @@ class _Extras:
                 if place:
                     raise Failed(f"frame {number}: {place} is not what the action before it holds",
                                  "a message is a part of its sender's action")  # fmt: skip
-        if not told:
+        if not told and not (frames and isinstance(frames[0].kept_reward, Mapping)):
             raise NotTried("no table has messages between agents")
+        if not any(agent.message for agent in agents) and not self._check_carried() and not told:
+            raise NotTried("no extra_info has a part of an agent's action")
+
+    def _check_carried(self) -> int:
+        """Check messages of which no description says where they come from: each arrives whole, and with its step.
+
+        Each frame sends other texts and numbers. A value of ``extra_info`` that in most frames equals a field of an
+        action, or the beginning of a text, carries that field.
+
+        Returns:
+            The number of values that carry one.
+        """
+        probe, rng = self._probe, np.random.default_rng(self._probe.seed)
+        sent: list[Action] = []
+        received: list[dict[str, Any]] = []
+        table = probe.reset()
+        for number in range(_FRAMES * 2):
+            action = dict(probe.env.action.sample(rng))
+            for field in probe.env.action:
+                if field.is_text and not field.shape:
+                    letters = rng.integers(97, 123, min(field.characters, _LETTERS)).astype(np.uint8)
+                    action[field.name] = np.array(letters.tobytes().decode("ascii"), field.numpy_dtype)
+            answer, _ = probe.send(table, action)
+            if error_of(answer) is not None:
+                return 0  # its own rules allow other messages alone
+            sent.append(action)
+            received.append(dict(_leaves(answer.get("extra_info"))))
+            table = answer
+            if number and is_over(table):
+                break
+        places = sorted(set().union(*received))
+        return sum(self._carries(name, places, sent, received) for name in probe.env.action.names)
+
+    @staticmethod
+    def _carries(name: str, places: list[str], sent: list[Action], received: list[dict[str, Any]]) -> int:
+        """Return how many places carry a field of the action.
+
+        Raises:
+            Failed: a place carries it in part, or each place carries it a step late.
+        """
+        values, late, carrying = [action[name] for action in sent], "", 0
+        for place in places:
+            pairs = [(number, parts[place]) for number, parts in enumerate(received) if place in parts]
+            whole = sum(_same(got, values[number]) for number, got in pairs)
+            before = sum(number > 0 and _same(got, values[number - 1]) for number, got in pairs)
+            cut = [number for number, got in pairs if _begins(got, values[number])]
+            if len(pairs) < _LEAST or 2 * max(whole + len(cut), before) < len(pairs):
+                continue
+            if cut:
+                raise Failed(f"frame {cut[0] + 1}: {place} is {str(received[cut[0]][place])!r}, and {name} "
+                             f"{str(values[cut[0]])!r}", "a message arrives whole")  # fmt: skip
+            carrying += whole > before
+            late = late or (place if before > whole else "")
+        if late and not carrying:
+            raise Failed(f"{late} is {name} of the action before", "a message arrives with the step that sends it")
+        return carrying
 
     # -- what a step takes -----------------------------------------------------------------------------
 
@@ -179,6 +241,30 @@ class _Extras:
         if answer[0]["frame_no"] != table["frame_no"]:
             raise Failed(f"extra_info with {what} was refused, and frame_no is {answer[0]['frame_no']}",
                          "nothing is carried out")  # fmt: skip
+
+
+def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted place and the value of each entry of nested mappings."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{where}.{key}" if where else str(key))
+    elif value is not None:
+        yield where, value
+
+
+def _same(got: object, sent: np.ndarray) -> bool:
+    """Return whether a message is an action's value; single whole numbers are left out, since they repeat by chance."""
+    one, other = np.asarray(got), np.asarray(sent)
+    if one.dtype.kind == "U" or other.dtype.kind == "U":
+        return str(got) == str(sent)
+    distinct = other.size > 1 or other.dtype.kind == "f"
+    return distinct and one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-5, atol=0))
+
+
+def _begins(got: object, sent: np.ndarray) -> bool:
+    """Return whether a text is the beginning of another one, and not all of it."""
+    text, whole = str(got), str(sent)
+    return np.asarray(sent).dtype.kind == "U" and bool(text) and text != whole and whole.startswith(text)
 
 
 def _count(field: Field) -> int | None:

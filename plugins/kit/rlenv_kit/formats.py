@@ -49,6 +49,8 @@ def _plain(report: Report) -> dict[str, object]:
         "passed": report.passed,
         "seconds": round(report.seconds, 3),
         "robot_digest": report.robot_digest,
+        "spec_digest": report.spec_digest,
+        "steps": report.steps,
         "checks": [
             {"number": check.number, "key": check.key, "name": check.name, "clause": check.clause,
              "passed": check.passed, "message": check.message, "how": check.how, "calls": list(check.calls)}

@@ -75,8 +75,9 @@ class _Part:
         seconds = (self.ended_s or time.monotonic()) - self.began_s
         shown = {"source": "source data"}.get(self.name, self.name)
         return Report(
-            told.get("subject", f"{shown} {subject}"), tuple(checks), notes, seconds, told.get("robot_digest", "")
-        )
+            told.get("subject", f"{shown} {subject}"), tuple(checks), notes, seconds, told.get("robot_digest", ""),
+            told.get("spec_digest", ""), told.get("steps", 0),
+        )  # fmt: skip
 
 
 def judge(

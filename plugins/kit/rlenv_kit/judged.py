@@ -123,7 +123,7 @@ def _check(subject: Subject, request: Mapping[str, Any], bounds: MotionBounds, m
     def ended(report: Report) -> None:
         messages.send(
             "report", subject=report.subject, notes=[asdict(note) for note in report.notes],
-            robot_digest=report.robot_digest,
+            robot_digest=report.robot_digest, spec_digest=report.spec_digest, steps=report.steps,
         )  # fmt: skip
 
     time_limit_s = request["time_limit_s"]

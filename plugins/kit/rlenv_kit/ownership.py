@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,9 @@ _MOST_BORDERS = 32
 
 _TO_THE_END = 400
 """Frames up to which an episode is walked to show its last one."""
+
+_THEIR_STEPS = 5
+"""Steps of an adapted environment whose arrays are compared."""
 
 _RENDER_S = 1.5
 """Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
@@ -56,6 +60,11 @@ class _Ownership:
             place = deep_difference(frame.reward.get("reward"), frame.kept_reward, "reward")
             if place:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
+        for number, (observation, kept, _, _) in enumerate(_their_steps(probe)):
+            place = deep_difference(observation, kept, "observation")
+            if place:
+                raise Failed(f"observation {number} of the adapted environment: {place} changed with a later step",
+                             "an observation is a new array, or a copy", how="reset, step of it")  # fmt: skip
 
     @check("kept refusals", "a refusal's table never changes", "contract", "refusals", "kept tables")
     def kept_refusals(self, probe: Probe) -> None:
@@ -122,6 +131,11 @@ class _Ownership:
             return {"env_id": probe.env.env_id, "frame_no": table["frame_no"], "action": action}
 
         probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
+        for _, _, action, kept in _their_steps(probe):
+            place = deep_difference(action, kept, "action")
+            if place:
+                raise Failed(f"step of the adapted environment changed the caller's {place}",
+                             how="reset, step of it")  # fmt: skip
 
     @check(
         "forms", "an action's order of keys and layout in memory do not matter", "6.2.2.2-2", "clock", "error passes"
@@ -311,6 +325,31 @@ class _Ownership:
             probe.note("6.2.2.3-1", f"render can't be tried here: {error}")
             return None
         return call
+
+
+def _their_steps(probe: Probe) -> list[tuple[Any, Any, Any, Any]]:
+    """Step an adapted environment of another project without its adapter, which copies its arrays.
+
+    Returns:
+        For each step the observation before it and the action, each as it is after all steps, followed by its copy from
+        before the step; nothing for an environment that is not adapted, or whose agents take turns.
+    """
+    theirs = getattr(getattr(probe.env, "world", None), "foreign", None)
+    if theirs is None or hasattr(theirs, "agent_iter"):
+        return []
+    taken = []
+    observation = theirs.reset(seed=probe.seed)[0]
+    for _ in range(_THEIR_STEPS):
+        if hasattr(theirs, "possible_agents"):
+            action = {agent: theirs.action_space(agent).sample() for agent in theirs.agents}
+        else:
+            action = theirs.action_space.sample()
+        taken.append((observation, deepcopy(observation), action, deepcopy(action)))
+        observation, _, terminated, truncated, _ = probe.log.call("step", theirs.step, action)
+        over = (terminated, truncated) if isinstance(action, dict) else ({0: terminated}, {0: truncated})
+        if any(any(flags.values()) for flags in over if isinstance(flags, dict)):
+            break
+    return taken
 
 
 def _check_frame_data(table: Mapping[str, Any]) -> None:

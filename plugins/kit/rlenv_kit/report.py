@@ -113,6 +113,8 @@ class Report:
         notes: the subject's behaviour where the standard leaves it open.
         seconds: how long the run took.
         robot_digest: digest of the checked robot's spec; empty if no robot was checked.
+        spec_digest: digest of an environment's observation and action; empty for another part.
+        steps: number of calls of step.
     """
 
     subject: str
@@ -120,6 +122,8 @@ class Report:
     notes: tuple[Note, ...] = ()
     seconds: float = 0.0
     robot_digest: str = ""
+    spec_digest: str = ""
+    steps: int = 0
 
     @property
     def part(self) -> str:

@@ -15,7 +15,9 @@ from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotS
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
+from rlenv_kit.robot_applied import applied_checks
 from rlenv_kit.robot_commands import check_same, command_checks
+from rlenv_kit.robot_latch import latch_checks
 from rlenv_kit.robot_motion import motion_checks
 from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, check_held, copied, is_simulated
 from rlenv_kit.robot_stops import refused, stop_checks, stop_early
@@ -97,7 +99,8 @@ def check_robot(
     if not probes:  # making it hung, or ended the process
         return Report("robot that was not made", checks, (), seconds)
     (probe,) = probes
-    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot))
+    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot),
+                  steps=log.steps)  # fmt: skip
 
 
 def _digest(robot: Robot) -> str:
@@ -112,15 +115,18 @@ _ORDER = (
     "spec", "travels", "streams open", "too early", "stop", "stop again", "stop early", "stop at reset",
     "stop at step", "states", "spec stays", "own arrays", "command", "stamps", "periods", "applied", "follows",
     "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
-    "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "all states", "closed", "left",
+    "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
+    "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "all states", "closed", "left",
 )  # fmt: skip
-"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
+"""Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
+number, and those three end the run."""
 
 
 def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> list[PlannedCheck]:
     return in_order(_ORDER, [
-        *declared(globals(), probe), *stop_checks(probe), *motion_checks(probe), *command_checks(probe),
-        *stream_checks(probe), *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
+        *declared(globals(), probe), *stop_checks(probe), *latch_checks(probe), *motion_checks(probe),
+        *command_checks(probe), *applied_checks(probe), *stream_checks(probe),
+        *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
     ])  # fmt: skip
 
 
@@ -412,6 +418,7 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     "images",
     "legal",
     "measured unmoved",
+    "every period",
 )
 def _all_states(probe: RobotProbe) -> None:
     if probe.problem:
@@ -442,6 +449,10 @@ class _Lifetime:
         first = [copied(robot_state) for robot_state in probe.walk()]
         other = make()
         try:
+            rng, same = np.random.default_rng(probe.seed), [copied(other.reset({"seed": probe.seed}))]
+            for _ in first[1:]:
+                same.append(copied(other.step(probe.nearby_command(same[-1], rng))))
+            probe.compare(same, first, "of a second instance with the same seed and commands", slack=_FROM_ELSEWHERE)
             other_state = other.reset({"seed": probe.seed + 1})
 
             def disturb(robot_state: RobotState) -> None:
@@ -449,6 +460,11 @@ class _Lifetime:
                 other_state = other.step(probe.hold(other_state))
 
             probe.compare(first, probe.walk(disturb), "while a second instance moves")
+
+            def stop(robot_state: RobotState) -> None:
+                other.stop("the conformance check stops a second instance")
+
+            probe.compare(first, probe.walk(stop), "while a second instance is stopped")
         finally:
             other.close()
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 
-from hal import Field, IllegalAction, RobotState
+from hal import EpisodeError, Field, IllegalAction, RobotState
 from rlenv_kit.illegal import IllegalCase, illegal_values
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied, span_of
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, span_of
 from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference, elements_of
@@ -242,6 +244,78 @@ def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
     for field in spec.commands:
         if field.name in spec.measured_by and not np.allclose(applied[field.name], told[field.name], atol=1e-5):
             raise Failed(f"applied {field.name} changed over illegal commands", "nothing is applied")
+
+
+@check("halves", "the legal part of an illegal command moves nothing either", "robot", "measured unmoved")
+def _halves(probe: RobotProbe) -> None:
+    """Send illegal commands with a legal part that would move something, and measure at once and after holding."""
+    problem, spec = probe.problem, probe.robot.spec
+    allowed = "of an illegal command nothing is carried out"
+    first = _at_rest(probe)
+    for name, group in itertools.groupby(halves_of(probe, first), key=operator.itemgetter(0)):
+        before = probe.read()
+        for _, half in group:
+            refused(probe, partial(probe.step, half), IllegalAction, name, "an illegal command")
+            after = probe.read()
+            _stopping(probe, partial(check_held, spec, before, after, f"with {name}", allowed))
+            if before is not None and after is not None:
+                _stopping(probe, partial(_check_applied, probe, before, after, name))
+            if probe.simulated:  # a real one obeys stride by stride, which a legal command would undo
+                _check_at_rest(probe, first, name)
+        try:
+            _check_at_rest(probe, first, name)
+        except EpisodeError as error:  # the watchdog of a server counts legal commands alone
+            probe.note(f"after illegal commands for a while a step raises EpisodeError: {error}")
+            first = _at_rest(probe)
+    probe.problem = problem  # a sensor that is slow may be older after so many readings than between steps
+    if probe.repeatable is False or not probe.simulated:
+        return
+    probe.walk()
+    walk = [copied(state) for state in probe.walk()]
+    count = 0
+
+    def disturb(robot_state: RobotState) -> None:
+        nonlocal count
+        count += 1
+        for name, half in list(halves_of(probe, robot_state))[count % 5 :: 5]:
+            refused(probe, partial(probe.step, half), IllegalAction, name, "an illegal command")
+
+    probe.compare(walk, probe.walk(disturb), "after illegal commands with a legal part", slack=1e-9)
+
+
+def _at_rest(probe: RobotProbe) -> RobotState:
+    """Reset, hold still for a moment, and return a copy of the state."""
+    robot_state = probe.reset()
+    command = probe.hold(robot_state)
+    for _ in range(5):
+        robot_state = probe.step(command)
+    return copied(robot_state)
+
+
+def _check_at_rest(probe: RobotProbe, first: RobotState, name: str) -> None:
+    """Hold still for a step, and check that the robot is and applies what it did before an illegal command."""
+    robot_state = probe.step(probe.hold(first))
+    _stopping(probe, partial(_check_applied, probe, first, robot_state, name))
+    _stopping(probe, partial(check_held, probe.robot.spec, first, robot_state, f"with {name}",
+                             "of an illegal command nothing is carried out"))  # fmt: skip
+
+
+def _stopping(probe: RobotProbe, check_state: Callable[[], None]) -> None:
+    """Make a comparison; if it fails, stop the robot before the finding is passed on, since it moves."""
+    try:
+        check_state()
+    except Failed:
+        probe.stop(stop_reason())
+        probe.reset(clear_stop())
+        raise
+
+
+def _check_applied(probe: RobotProbe, before: RobotState, after: RobotState, name: str) -> None:
+    for field in probe.robot.spec.commands:
+        told, was = (np.asarray(state.applied[field.name]) for state in (after, before))
+        if not field.is_text and not np.allclose(told, was, atol=1e-5):
+            raise Failed(f"applied {field.name} went from {was.tolist()} to {told.tolist()} with {name}",
+                         "of an illegal command nothing is applied")  # fmt: skip
 
 
 def _check_clock(probe: RobotProbe, stamps_s: float, wall_s: float) -> None:

@@ -463,6 +463,7 @@ class _Motion:
             home = np.broadcast_to(np.asarray(spec.home[field.name], float), field.shape)
             if not field.unit.endswith("/s") and self._stays(field, sensor):  # a speed ends with the reset
                 probe.note("a reset does not move the robot; something around it, such as hal.Homing, must")
+                probe.reset_moves = False
                 continue
             self._check_place(field, sensor, probe.reset(), home, "home")
             start = self._beside(field, home)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,23 @@ from hal import Field, IllegalAction, Robot, RobotSpec, RobotState, Spec
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.supervisor import CallLog
-from rlenv_kit.tables import difference
+from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "is_simulated", "span_of",
+    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "halves_of", "is_simulated",
+    "span_of",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
 
 _ROUNDING = 1e-6
 """Relative difference of two measured values that counts as rounding."""
+
+_FAR = 0.4
+"""Distance of a far command of a simulated robot, as a share of the command's range."""
+
+_MOST_STRIDES = 30
+"""Strides of a real robot's command away from its start."""
 
 _OPEN_RANGE = 1e3
 """The range, in its unit, that a command counts as having where it has no bounds."""
@@ -135,6 +142,7 @@ class RobotProbe:
     Attributes:
         problem: the first error found in any state of the run; empty if there was none.
         forgot_early_stop: whether a stop before the first reset was cleared without a reason.
+        reset_moves: False once a reset was found to leave the robot where it is.
     """
 
     def __init__(
@@ -146,6 +154,7 @@ class RobotProbe:
         self.spec: RobotSpec | None = None
         self.problem = ""
         self.forgot_early_stop = False
+        self.reset_moves = True
         self._stamp_ns: int | None = None
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
@@ -278,6 +287,47 @@ class RobotProbe:
         start = np.asarray(self._start.get(field.name, now), float)
         return self.towards(field, robot_state, now + np.where(start <= (low + high) / 2, 1, -1) * 1e6)
 
+    def excursions(self, field: Field, robot_state: RobotState, most: int = 12) -> Iterator[np.ndarray]:
+        """Yield legal values of a command away from the applied one, each in a single element.
+
+        A simulated robot gets values far away on both sides. A real one gets a stride more with each value, up to the
+        bound of its motions, a control period apart, so that it stays within the bounds even if it obeys.
+
+        Args:
+            field: the command; one of texts has no such values.
+            robot_state: the state whose applied values are left.
+            most: the number of elements that are tried.
+        """
+        if field.is_text:
+            return
+        now = self.hold(robot_state)[field.name]
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        for index in elements_of(field, most):
+            if not self.simulated:
+                yield from self._strides(field, robot_state, index)
+                continue
+            far = _FAR * span_of(field)[index]
+            steps = (far, -far) if field.numpy_dtype.kind == "f" else dict.fromkeys((1, -1, round(far), -round(far)))
+            for step in steps:
+                value = np.array(now)
+                value[index] = np.clip(float(now[index]) + step, low[index], high[index])
+                if value[index] != now[index]:
+                    yield value
+
+    def _strides(self, field: Field, robot_state: RobotState, index: tuple[int, ...]) -> Iterator[np.ndarray]:
+        now = np.array(self.hold(robot_state)[field.name])
+        far = self.towards(field, robot_state, self.onwards(field, robot_state))
+        side = np.sign(float(far[index]) - float(now[index]))
+        stride = self.bounds.stride(self.robot.spec, field)[index]
+        distance = np.broadcast_to(self.bounds.distance(field), field.shape)[index]
+        low, high = (float(bound[index]) for bound in field.bounds)
+        for count in range(1, _MOST_STRIDES + 1):
+            value, step = np.array(now), min(count * stride, distance)
+            value[index] = np.clip(float(now[index]) + side * step, low, high)
+            if value[index] != now[index]:
+                time.sleep(self.robot.spec.period_s)
+                yield value
+
     def hold(self, robot_state: RobotState) -> Command:
         """Return the last applied command, clipped to its range."""
         return {
@@ -389,6 +439,39 @@ def copied(robot_state: RobotState) -> RobotState:
         applied={name: np.array(value) for name, value in robot_state.applied.items()},
         age_ns=dict(robot_state.age_ns),
     )
+
+
+def halves_of(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield illegal commands with a legal part that would move something: a name for the report, and the command."""
+    spec, hold = probe.robot.spec, probe.hold(robot_state)
+    for field in spec.commands:
+        ways: list[tuple[str, dict[str, Any]]] = [("an unknown command", {"no_such_field": 0.0})]
+        for other in spec.commands:
+            if other is not field and not other.is_text:
+                ways += [(f"{other.name} {problem}", {other.name: value}) for problem, value in _spoilt(other, hold)]
+        for problem, change in ways if probe.simulated else ways[:3]:
+            for value in probe.excursions(field, robot_state, most=4):
+                yield f"a legal {field.name} beside {problem}", {**hold, field.name: value, **change}
+        for value in probe.excursions(field, robot_state, most=4) if field.size > 1 else ():
+            place = int(np.argmax(np.ravel(value == hold[field.name])))
+            for problem, spoilt in _spoilt(field, {field.name: value}):
+                part = np.array(spoilt)
+                if part.shape == value.shape:
+                    mixed = value.astype(part.dtype)
+                    mixed.flat[place] = part.flat[place]
+                    yield f"one element of {field.name} {problem}", {**hold, field.name: mixed}
+
+
+def _spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, object]]:
+    """Yield illegal values of a command."""
+    value, high = values[field.name], np.asarray(field.bounds[1], float)
+    if field.numpy_dtype.kind == "f":
+        yield "not a number", np.full(field.shape, np.nan, field.numpy_dtype)
+        if np.isfinite(high).all() and (high < 1e30).all():
+            yield "above its range", np.broadcast_to(high + 0.5 * span_of(field) + 1, field.shape).astype(value.dtype)
+    elif (high < 2**31).all():
+        yield "above its range", np.broadcast_to(high + 1, field.shape).astype(np.int64)
+    yield "of another shape", np.array(value)[None]
 
 
 def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | None, when: str, allowed: str) -> None:

@@ -33,6 +33,12 @@ _LEFT = 0.03
 _SETTLE_S = 0.5
 """Time in which a stopped robot comes to rest."""
 
+_AT_REST = 0.02
+"""Largest measured speed of a stopped robot, as a share of the command's range."""
+
+_CREEPS = {True: 0.003, False: 0.01}
+"""Smallest steady motion of a stopped robot that counts as creeping, as a share of the command's range."""
+
 _NO_MOTION = ("K", "V", "A", "W", "J", "s", "ns", "Pa")
 """Units of quantities that go on changing at rest, such as temperatures and times."""
 
@@ -274,6 +280,7 @@ def _comes_to_rest(probe: RobotProbe) -> None:
             stopped += [] if reading is None else [reading]
         _check_way(probe.robot.spec, rest, moving[-1], stopped)
         _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
+        _check_no_speed(probe, rest)
     finally:
         probe.reset(clear_stop())
 
@@ -322,6 +329,7 @@ def _check_speeds(
         goes_on = (speed[2] > 0.8 * speed[1]) & (speed[1] > 0) & (speed[0] < 0.3 * speed[1])
         if field.name in spans:
             goes_on = after > 0.02 * spans[field.name]
+            goes_on |= (after > _CREEPS[probe.simulated] * spans[field.name] + 4 * noise) & _undamped(parts[2])
         goes_on &= (after > 2 * noise + 1e-6) & _steady(parts[2])
         if not goes_on.any():
             continue
@@ -329,6 +337,32 @@ def _check_speeds(
         if field.name in spans:
             raise Failed(moved, "a stopped robot comes to rest within half a second, and reading moves nothing")
         probe.note(f"{moved}; no command is measured by it, so that it may have another cause")
+
+
+def _check_no_speed(probe: RobotProbe, rest: list[RobotState]) -> None:
+    """Check that measured speeds are 0 after a stop, not merely lower than before."""
+    spec = probe.robot.spec
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        if not field.unit.endswith("/s") and not (field.unit == "1" and "/s" in field.meaning):
+            continue
+        slack = _AT_REST * span_of(field) + 2 * np.ptp([state.sensors[sensor] for state in rest], axis=0)
+        for wait_s in (0.0, _SETTLE_S):
+            time.sleep(wait_s)
+            reading = probe.read()
+            speed = np.zeros(field.shape) if reading is None else np.abs(np.asarray(reading.sensors[sensor], float))
+            if not (speed > slack).any():
+                break
+        else:
+            raise Failed(f"{sensor} is still {speed.max():.4g} {field.unit} after a stop",
+                         "a stopped robot comes to rest within half a second")  # fmt: skip
+
+
+def _undamped(values: np.ndarray) -> np.ndarray:
+    """Return where values change as fast in the second half of the time as in the first."""
+    half = len(values) // 2
+    first, second = np.abs(values[half] - values[0]), np.abs(values[-1] - values[half])
+    return np.asarray((second > 0.7 * first) & (half > 2))
 
 
 def _duration_s(spec: RobotSpec, part: list[RobotState]) -> float:

@@ -1,4 +1,4 @@
-"""Certify stopping: measure how soon a served robot stops and holds on this machine, and sign the result.
+"""Certify stopping: measure how soon a served robot stops and holds on this machine.
 
 Times are measured at the client, so each includes the network. The robot goes home by its usual reset and is then
 commanded to stay where it is; nothing else moves. The certificate covers the software: the time until the robot's
@@ -25,11 +25,9 @@ from typing import Any
 from hal import RobotError, RobotState
 from hal.field import JsonDict
 from real import RemoteRobot
-from recorder.log import signing
+from rlenv_kit.certificate import STOPPING
 
-__all__ = ["FORMAT", "certify", "sign", "spread_ms", "this_machine", "verify"]
-
-FORMAT = "rlenv-robot certificate of stopping, 1"
+__all__ = ["certify", "spread_ms", "this_machine"]
 
 _REASON = "a trial of the certificate of stopping"
 _STEPS_S = 0.3
@@ -91,7 +89,7 @@ def certify(
         status, spec = button.status(), mover.spec
     silences = took.pop("silence")
     return {
-        "format": FORMAT,
+        "format": STOPPING,
         "robot": {"name": spec.name, "digest": spec.digest, "rate_hz": spec.rate_hz},
         "began": began.isoformat(timespec="seconds"),
         "trials_of_each": trials,
@@ -226,39 +224,3 @@ def this_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in ("rlenv-robot", "pyzmq", "numpy", "cryptography")},
     }
-
-
-# -- Sign ------------------------------------------------------------------------------------------------------
-
-
-def sign(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
-    """Sign a certificate with Ed25519 (RFC 8032) over its canonical JSON, and return it.
-
-    Args:
-        certificate: as `certify` returned it; an existing signature is replaced.
-        key: file of the private key, see `recorder.log.signing.sign`.
-
-    Raises:
-        ValueError: the file holds no Ed25519 private key, or other users can read it.
-    """
-    return {**certificate, "signature": signing.sign(_signed(certificate), key)}
-
-
-def verify(certificate: dict[str, Any]) -> str:
-    """Verify a certificate's signature, and return the public key that it is valid for, as 64 hexadecimal digits.
-
-    The certificate can't prove who owns that key: compare it with the key that the owner gave you.
-
-    Raises:
-        ValueError: the certificate has no signature, or was changed after signing.
-    """
-    signature = certificate.get("signature")
-    try:
-        return signing.verify(_signed(certificate), signature if isinstance(signature, dict) else {})
-    except ValueError as error:
-        raise ValueError(f"the certificate can't be verified: {error}") from error
-
-
-def _signed(certificate: dict[str, Any]) -> bytes:
-    """Return the bytes that the signature covers: the certificate without its signature."""
-    return signing.canonical({name: value for name, value in certificate.items() if name != "signature"})

@@ -128,6 +128,7 @@ class CallLog:
         witness: receives each call.
         running: the call in progress, or None.
         given_up: once True, no further call reaches the subject.
+        steps: number of calls of step in the whole run.
     """
 
     def __init__(self, deadlines: Deadlines, witness: Witness | None = None) -> None:
@@ -136,6 +137,7 @@ class CallLog:
         self._witnessed = witness is not None
         self.running: _Call | None = None
         self.given_up = False
+        self.steps = 0
         self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
         self._begin: _Call | None = None
         self._steps = 0
@@ -158,6 +160,7 @@ class CallLog:
             self._begin, self._steps = call, 0
         elif name == "step":
             self._steps += 1
+            self.steps += 1
         if self._witnessed:
             self.witness.calls(name, self.how())
         try:

@@ -88,7 +88,8 @@ def check_vector(
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
-    return Report(f"batch {shown}", checks, tuple(probes[0].notes.values()) if probes else (), time.monotonic() - began)
+    notes = tuple(probes[0].notes.values()) if probes else ()
+    return Report(f"batch {shown}", checks, notes, time.monotonic() - began, steps=log.steps)
 
 
 _ORDER = (

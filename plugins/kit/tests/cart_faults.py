@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, Field, IllegalAction, Image, RobotSpec, RobotState, RobotStopped, Spec
+from hal.guarding.stop_latch import check_clears
 from plugins.kit.tests.planting import Planted, planters
 
 SPEC = RobotSpec(
@@ -35,8 +36,7 @@ class Cart:
         self.now = 0
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        if self.stopped is not None and not str(options.get("clear_stop") or "").strip():
-            raise RobotStopped(self.stopped)
+        check_clears(self.stopped, options)
         self.stopped = None
         self.place = np.random.default_rng(options["seed"]).normal(size=2).astype(np.float32).clip(-1, 1)
         return self.read(self.place)

@@ -408,13 +408,14 @@ class VelocityCart:
 
     def reset(self, options):
         from hal import RobotStopped
+        from hal.guarding.stop_latch import gives_reason
         from hal.robot import check_reset_options
 
         if self.life == "closed":
             raise CrashError("closed")
         check_reset_options(self.spec.commands, options)
         if self.why is not None:
-            if not str(options.get("clear_stop") or "").strip():
+            if not gives_reason(options):
                 raise RobotStopped(self.why)
             self.why = None
         self.life, self.way = "open", 0.0

@@ -26,6 +26,7 @@ from hal import (
     StreamSpec,
     Violation,
 )
+from hal.guarding.stop_latch import check_clears
 from plugins.kit.tests.planting import Planted, planters
 
 _NAMES = ("base", "shoulder", "wrist")
@@ -64,8 +65,7 @@ class Arm:
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         if self.closed:
             raise EpisodeError("closed")
-        if self.stopped is not None and not str(options.get("clear_stop") or "").strip():
-            raise RobotStopped(self.stopped)
+        check_clears(self.stopped, options)
         self.stopped = None
         self.rng = np.random.default_rng(options.get("seed"))
         start = {**self.spec.home, **options.get("start", {})}

@@ -120,7 +120,7 @@ replaces(Scara, "follow", {
 })  # fmt: skip
 
 
-@fault("")
+@fault("halves")
 class AppliedIsTheRequest(Scara):
     asked = None
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hal import Field, IllegalAction, Spec, Violation
+from plugins.kit.tests.carts import Carts
 from plugins.kit.tests.diary import Diary
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.rows_of_landers import Landers
@@ -180,6 +181,41 @@ class WrapsLegs(Lander):
         return super().step(action)
 
 
+class Callers(Carts):
+    """Two agents of a stranger's environment who send each other a text; no description says where it arrives."""
+
+    action = Spec("callers_action", (
+        *Carts.action,
+        Field("left_say", (), "text", meaning="to the right cart", characters=16),
+        Field("right_say", (), "text", meaning="to the left cart", characters=16),
+    ))  # fmt: skip
+    heard: dict[str, str]
+
+    def begin(self) -> None:
+        super().begin()
+        self.heard = self.before = {}
+
+    def advance(self, values: Any) -> None:
+        super().advance(values)
+        self.before, self.heard = self.heard, {"left": str(values["right_say"]), "right": str(values["left_say"])}
+
+    def inbox(self) -> dict[str, str]:
+        return self.heard
+
+    def extra(self) -> Any:
+        return {**super().extra(), "inbox": self.inbox()}
+
+
+class CallersCut(Callers):
+    def inbox(self) -> dict[str, str]:
+        return {name: text[:3] for name, text in self.heard.items()}
+
+
+class CallersLate(Callers):
+    def inbox(self) -> dict[str, str]:
+        return self.before
+
+
 def _of(world: Callable[[str], World], fault: str) -> Callable[[], Environment]:
     return lambda: Environment(world(fault))
 
@@ -188,6 +224,8 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     **{name: (_of(Heaps, name), "masks") for name in ("all", "strict", "short", "two", "gone", "silent")},
     "player": (_of(Heaps, "player"), "agents"),
     **{name: (_of(Ferries, name), "messages") for name in ("own", "swapped", "scaled", "nobody", "late")},
+    "CallersCut": (CallersCut, "messages"),
+    "CallersLate": (CallersLate, "messages"),
     "kept": (_of(Ferries, "kept"), "equal starts"),
     "Charged": (Charged, "step extra"),
     "FirstGoalStays": (FirstGoalStays, "two instances"),
@@ -204,6 +242,12 @@ def test_a_fault_is_seen_by_its_check(name: str) -> None:
     made, key = FAULTS[name]
     (check,) = check_environment(lambda: made(), only=key).checks
     assert (check.key, check.passed) == (key, False)
+
+
+def test_a_strangers_messages_are_not_accused() -> None:
+    report = check_environment(lambda: Callers())
+    report.raise_if_failed()
+    assert next(check for check in report.checks if check.key == "messages").passed
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ from plugins.kit.tests import (
     ownership_faults,
     refusal_faults,
     robot_faults,
+    rover,
+    rover_faults,
     rows_of_carts,
     rows_of_landers,
     scara_faults,
@@ -75,13 +77,10 @@ NOT_SEEN = {
     "StopMoves": "nothing can be measured while it is stopped, since the robot has no read",
     "FastAxis": "a guard applies the spec's limits, not the driver",
     "ThreeFramesLate": "a dead time of sensor and motor together may be the robot's own",
-    "AppliedIsTheRequest": "a servo that is slow by itself looks alike",
     "LiftAtFourFifths": "a joint that carries a weight gives way as much",
     "AlwaysFresh": "a coarse sensor repeats its value too",
     "FrozenCameraNewStamps": "a note: a camera may look at what never changes",
-    "Drifts": "4 % of the range at rest: a real joint gives way more",
     "StampBeforeTheStep": "a robot's own clock may have any zero",
-    "RollsOn": "a note: only the way shows it, and no command is measured by that",
     "LampIsNotApplied": "5 % of the range of a whole number from 0 to 3 is no motion",
 }
 """Fault -> why the kit does not accuse it."""
@@ -126,7 +125,7 @@ CHECK_OF: dict[ModuleType, Check] = {
         lander_refusal_faults, lander_caller_faults, carts, shipped_faults,
     ), _environment),
     **dict.fromkeys((
-        robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults,
+        robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
     ), check_robot),
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
     vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
@@ -243,7 +242,7 @@ GOOD: dict[str, tuple[Check, Any]] = {
     f"{made.__module__.rpartition('.')[2]}.{made.__name__}": (check, made)
     for check, group in (
         (_environment, (*good_ones.ENVIRONMENTS, *other_styles.ENVIRONMENTS.values())),
-        (check_robot, (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS)),
+        (check_robot, (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS, rover.Rover)),
         (_lander_rows, other_styles.BATCHES.values()),
         (_cart_rows, (rows_of_carts.RowsOfCarts,)),
         (check_source, other_styles.SOURCES.values()),
@@ -260,5 +259,5 @@ def test_who_keeps_the_contract_in_another_style_is_not_accused(name: str) -> No
 
 
 def test_there_are_enough_of_both() -> None:
-    assert len(FAULTS) >= 717
+    assert len(FAULTS) >= 740
     assert len(GOOD) >= 50

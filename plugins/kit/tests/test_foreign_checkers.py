@@ -56,9 +56,22 @@ def _open_actions() -> Any:
     return type("Open", (_point(),), {"action_space": space})()
 
 
+def _reused(self: Any) -> Any:
+    self.__dict__.setdefault("buffer", _array([0.0, 0.0]))[:] = self.at, self.steps
+    return self.buffer
+
+
+def _writes(self: Any, action: Any) -> Any:
+    self.at, self.steps = self.at + float(action[0]), self.steps + 1
+    action[0] = 0
+    return self.seen(), self.reward(), False, self.steps >= 10, {}
+
+
 OF_GYMNASIUM: dict[str, Callable[[], Any]] = {
     **FAULTS_OF_THEIRS,
     **REMARKED,
+    "observations share a buffer": _change(seen=_reused),
+    "the action is written into": _change(step=_writes),
     "reward of NumPy": _change(reward=lambda self: np.float32(-abs(self.at))),
     "flag of NumPy": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, np.bool_(False), True, {})),
     "reward is None": _change(reward=lambda self: None),
@@ -69,6 +82,15 @@ OF_GYMNASIUM: dict[str, Callable[[], Any]] = {
     "observation is infinite": _change(seen=lambda self: _array([float("inf"), 0.0])),
     "actions without bounds": _open_actions,
 }
+
+
+@pytest.mark.parametrize(("fault", "key"), [
+    ("observations share a buffer", "kept tables"), ("the action is written into", "actions"),
+])  # fmt: skip
+def test_arrays_that_the_adapter_copies_are_checked(fault: str, key: str) -> None:
+    """Gymnasium's own checker sees these two as well."""
+    failures = _gymnasium_report(OF_GYMNASIUM[fault]).failures
+    assert [check.key for check in failures] == [key]
 
 
 @pytest.mark.slow

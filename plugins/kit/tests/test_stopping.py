@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from hal import Guard
 from real import RemoteRobot, Server
+from rlenv_kit.certificate import sign, verify
 from rlenv_kit.formats import write_report
 from rlenv_kit.report import Check, Report
-from rlenv_kit.stopping import certify, sign, spread_ms, verify
+from rlenv_kit.stopping import certify, spread_ms
 from rlenv_robot.cli.main import main
 from tests.fakes import Integrator, looked
 

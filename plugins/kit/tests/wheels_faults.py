@@ -36,7 +36,7 @@ class StepIsSilentWhileStopped(Base):
         return super().step(command)
 
 
-@fault("", "A stop refuses commands, and the wheels keep their speed.")
+@fault("rest", "A stop refuses commands, and the wheels keep their speed.")
 class RollsOn(Base):
     def coast(self):
         if self.goal is not None:
@@ -193,7 +193,7 @@ class StopUndoneByTheStep(Base):
 replaces(Base, "integrate", {
     "TurnMirrored -> follows": lambda self, twist: Base.integrate(self, twist * [1, -1]),
     # Rolls while its command is 0.
-    "Drifts -> ": lambda self, twist: Base.integrate(self, twist + np.array((0.04, 0))),
+    "Drifts -> rest": lambda self, twist: Base.integrate(self, twist + np.array((0.04, 0))),
 })  # fmt: skip
 
 

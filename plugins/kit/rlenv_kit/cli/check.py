@@ -50,6 +50,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"write the report too, in the format of the name's ending: {', '.join(_ENDINGS)} (.xml is JUnit's)",
     )  # fmt: skip
     parser.add_argument(
+        "--certificate", metavar="FILE",
+        help="if no check failed, write a signed certificate; `rlenv-robot robot certify --verify FILE` verifies it",
+    )  # fmt: skip
+    parser.add_argument("--key", metavar="FILE", help="the private key for --certificate, created if missing")
+    parser.add_argument(
         "--reproduce", metavar="N", default="",
         help="run only check number N and show its calls; robot:N, batch:N, source:N for one of these parts",
     )  # fmt: skip
@@ -86,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
         if not path.endswith(_ENDINGS):
             raise ValueError(f"--report is {path!r}, its name must end in {', '.join(_ENDINGS)}")
     part, only = _reproduced(args.reproduce)
+    if args.certificate and (only or not args.key):
+        raise ValueError("--certificate needs --key FILE, which signs it, and all checks, without --reproduce")
     bounds = MotionBounds(args.travel, args.speed)
     if "://" in args.robot:
         # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
@@ -105,7 +112,21 @@ def run(args: argparse.Namespace) -> int:
         _show(report, args.verbose, bool(only))
     for path in args.report:
         write_report(path, reports)
-    return 0 if all(report.passed for report in reports) else 1
+    passed = all(report.passed for report in reports)
+    if args.certificate and passed:
+        _certify(args, reports)
+    elif args.certificate:
+        say("no certificate was written, since a check failed or was not reached")
+    return 0 if passed else 1
+
+
+def _certify(args: argparse.Namespace, reports: list[Report]) -> None:
+    from rlenv_kit.certificate import conformance, sign, write
+
+    certificate = conformance(reports, args.name, steps=args.steps, seed=args.seed, where=args.robot)
+    write(args.certificate, sign(certificate, args.key))
+    untried = sum(check.passed is None for report in reports for check in report.checks)
+    say(f"{args.certificate}: signed; {untried} checks were not tried, and are listed in it")
 
 
 def _reproduced(text: str) -> tuple[str, int]:

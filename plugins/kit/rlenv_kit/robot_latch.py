@@ -1,0 +1,227 @@
+"""Check that a stop holds: no command is carried out under it, and only a reset with a reason clears it."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hal import RobotError, RobotState, RobotStopped
+from rlenv_kit.illegal import illegal_values
+from rlenv_kit.report import Failed
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, span_of
+from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+
+__all__ = ["latch_checks"]
+
+_SETTLE_S = 0.5
+"""Time in which a stopped robot comes to rest."""
+
+_READINGS = 8
+"""Readings of a robot at rest, which show its noise."""
+
+_SHOWS = 0.05
+"""Change of a sensor that measures no command which counts as caused by one, as a share of the sensor's range."""
+
+_STAYS = 0.05
+"""Largest change of a measured value after a cleared stop while the robot holds, as a share of the command's range."""
+
+_NO_REASONS: tuple[Any, ...] = (True, 1, 1.5, None, ["a reason"], {"reason": "it is free"}, "\t\n")
+"""Values of ``clear_stop`` that are no texts, or blank ones."""
+
+
+def latch_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of a stop's latch."""
+    return declared(globals(), probe)
+
+
+def _reasons() -> dict[str, str]:
+    """Return reasons of unusual lengths and characters, each with random digits that no robot can guess."""
+    text = stop_reason()
+    return {
+        "60 characters": f"{text:.<60}",
+        "400 characters": f"{text:.<400}",
+        "5000 characters": f"{text:.<5000}",
+        "two lines": f"{text}\nsecond line",
+        "Chinese characters and an emoji": f"{text} 急停 🛑",
+    }
+
+
+def _stop_and_settle(probe: RobotProbe) -> list[RobotState]:
+    """Stop from another thread, wait until the robot is at rest, and return readings; none if it can't be read."""
+    probe.stop_from_another_thread(stop_reason())
+    if probe.read() is None:
+        return []
+    readings = []
+    for _ in range(2 * _READINGS):
+        time.sleep(0 if probe.simulated else _SETTLE_S / _READINGS)
+        reading = probe.read()
+        readings += [] if reading is None else [reading]
+    return readings[_READINGS:]
+
+
+def _check_unchanged(probe: RobotProbe, readings: list[RobotState], command: dict[str, np.ndarray], what: str) -> None:
+    """Check that a command which was refused changed nothing that is measured or applied.
+
+    Args:
+        probe: the probe of the stopped robot.
+        readings: at rest, before the command.
+        command: the refused command.
+        what: the command, for the message.
+    """
+    after = probe.read() if readings else None
+    if after is None:
+        return
+    spec, before = probe.robot.spec, readings[-1]
+    check_held(spec, before, after, f"with {what}", "a stopped robot holds")
+    for field in spec.sensors:
+        if field.is_text or field.name in spec.measured_by.values():
+            continue
+        values = np.array([state.sensors[field.name] for state in readings], float)
+        moved = np.abs(np.asarray(after.sensors[field.name], float) - values[-1])
+        if not np.ptp(values, axis=0).any() and (moved > _SHOWS * span_of(field)).any():
+            raise Failed(f"{field.name} changed by {moved.max():.4g} with {what}", "a stopped robot holds")
+    for name, value in command.items():
+        told, was = (np.asarray(state.applied[name]) for state in (after, before))
+        if np.array_equal(told, value) and not np.array_equal(told, was):
+            raise Failed(f"applied {name} is the value of {what}", "a stopped robot applies no command")
+
+
+@check("stop commands", "a stopped robot carries out no command, of no joint, wheel or gripper", "robot", "rest")
+def _no_command_under_a_stop(probe: RobotProbe) -> None:
+    """Send every command by itself to a stopped robot: each is refused, none moves anything, then or later."""
+    for field in probe.robot.spec.commands:
+        robot_state = probe.reset()
+        for _ in range(3):
+            robot_state = probe.step(probe.hold(robot_state))
+        hold = probe.hold(robot_state)
+        readings = _stop_and_settle(probe)
+        what = f"a command of {field.name} after a stop"
+        try:
+            for value in probe.excursions(field, robot_state):
+                command = {**hold, field.name: value}
+                refused(probe, partial(probe.step, command), RobotStopped, what, "a step after a stop")
+                _check_unchanged(probe, readings, {field.name: value}, what)
+        finally:
+            robot_state = probe.reset(clear_stop())
+        _check_stays(probe, robot_state)
+
+
+def _check_stays(probe: RobotProbe, robot_state: RobotState) -> None:
+    """Check that a robot whose stop was cleared stays where the reset ended: no command was kept for later."""
+    first, spec = copied(robot_state), probe.robot.spec
+    for _ in range(3):
+        robot_state = probe.step(probe.hold(first))
+        for field in spec.commands:
+            sensor = spec.measured_by.get(field.name)
+            pairs = [(f"applied {field.name}", robot_state.applied[field.name], first.applied[field.name])]
+            pairs += [] if sensor is None else [(sensor, robot_state.sensors[sensor], first.sensors[sensor])]
+            for what, now, was in pairs if not field.is_text else ():
+                moved = np.abs(np.asarray(now, float) - np.asarray(was, float))
+                if (moved > _STAYS * span_of(field)).any():
+                    raise Failed(f"{what} changed by {moved.max():.4g} while the robot held still after a cleared stop",
+                                 "a command that was refused is not carried out later")  # fmt: skip
+
+
+@check("stop clearing", "only a reason, a text that says something, clears a stop", "robot", "stop again")
+def _only_a_reason_clears(probe: RobotProbe) -> None:
+    robot_state = probe.reset()
+    hold = probe.hold(robot_state)
+    readings = _stop_and_settle(probe)
+    try:
+        for value in _NO_REASONS:
+            what = f"a reset with clear_stop {value!r}"
+            refused(probe, partial(probe.reset, {"clear_stop": value}), RobotStopped, what,
+                    "a reset with a clear_stop that is no text")  # fmt: skip
+            refused(probe, partial(probe.step, hold), RobotStopped, f"a step after {what}", "a step after such a reset")
+            _check_unchanged(probe, readings, {}, what)
+    finally:
+        robot_state = probe.reset(clear_stop())
+    probe.step(probe.hold(robot_state))
+    for length, reason in _reasons().items():
+        probe.stop(stop_reason())
+        try:
+            robot_state = probe.reset({"clear_stop": reason})
+        except Failed:
+            raise
+        except Exception as error:
+            probe.note(f"a reset with a reason of {length} raises {type(error).__name__}")
+            robot_state = probe.reset(clear_stop())
+        probe.step(probe.hold(robot_state))
+
+
+@check("stop reasons", "a stop holds whatever its reason is", "robot", "stop again")
+def _every_reason_stops(probe: RobotProbe) -> None:
+    for length, reason in {"no character": "", **_reasons()}.items():
+        robot_state = probe.reset()
+        try:
+            try:
+                probe.stop(reason)
+            except (ValueError, TypeError, RobotError) as error:
+                probe.note(f"a stop with a reason of {length} raises {type(error).__name__}")
+                continue
+            what = f"a step after a stop with a reason of {length}"
+            try:
+                probe.step(probe.hold(robot_state))
+            except RobotStopped as error:
+                if reason and reason not in str(error):
+                    probe.note(f"the error of {what} does not tell the whole reason")
+            except Failed as finding:
+                raise Failed(f"{what}: {finding}", "it must raise RobotStopped") from finding
+            except Exception as error:
+                probe.note(f"{what} raises {type(error).__name__}; here it is RobotStopped")
+            else:
+                raise Failed(f"{what} was carried out", "a stop holds, or is refused with an error")
+            refused(probe, probe.reset, RobotStopped, f"a reset after a stop with a reason of {length}")
+        finally:
+            probe.reset(clear_stop())
+
+
+@check(
+    "stop illegal",
+    "an illegal command or reset clears no stop, and moves nothing",
+    "robot",
+    "stop clearing",
+    "refusals",
+)
+def _illegal_clears_nothing(probe: RobotProbe) -> None:
+    spec, robot_state = probe.robot.spec, probe.reset()
+    hold = probe.hold(robot_state)
+    readings = _stop_and_settle(probe)
+
+    def check_stopped(what: str) -> None:
+        refused(probe, partial(probe.step, hold), RobotStopped, f"a step after a stop and {what}",
+                "a step after a stop and an illegal call")  # fmt: skip
+        _check_unchanged(probe, readings, {}, f"{what} after a stop")
+
+    try:
+        for case in illegal_values(spec.commands, hold, "command"):
+            _refused_somehow(partial(probe.step, case.value), f"{case.name} after a stop")
+            check_stopped(case.name)
+        for name, command in halves_of(probe, robot_state):
+            _refused_somehow(partial(probe.step, command), f"{name} after a stop")
+            check_stopped(name)
+        resets: tuple[dict[str, Any], ...] = (
+            {"start": {"no_such_command": 0}}, {"seed": -1}, {"clear": "a reason"}, {"reason": "a reason"},
+            {"clear_stop": ""}, {"CLEAR_STOP": "a reason"},
+        )  # fmt: skip
+        for options in resets:
+            _refused_somehow(partial(probe.reset_with, options), f"a reset with {options} after a stop")
+            check_stopped(f"a reset with {options}")
+    finally:
+        robot_state = probe.reset(clear_stop())
+    probe.step(probe.hold(robot_state))
+
+
+def _refused_somehow(call: Any, what: str) -> None:
+    """Check that a call raises an exception; a stopped robot may name the stop or what is illegal."""
+    try:
+        call()
+    except Failed as finding:
+        raise Failed(f"{what}: {finding}", "it must raise an exception") from finding
+    except Exception:
+        return
+    raise Failed(f"{what} was carried out", "it must raise an exception")
