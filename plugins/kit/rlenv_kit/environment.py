@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 
 from hal import EpisodeError, Spec
+from rlenv_kit.described import described_checks
 from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
 from rlenv_kit.illegal import refusal_checks
@@ -105,15 +106,16 @@ _ORDER = (
     "responds", "equal starts", "equal episodes", "seeds", "generators", "clock", "spec stays", "error passes",
     "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
     "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
-    "after the end", "two instances", "process", "leftovers", "closed", "left",
+    "after the end", "entries", "reset options", "refused reset", "parameters", "last answer", "two instances",
+    "process", "leftovers", "closed", "left",
 )  # fmt: skip
-"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
+"""Keys of the checks by their number, from 1; a new one comes after the others that need the environment open."""
 
 
 def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
     return in_order(_ORDER, [
         *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
-        *ownership_checks(probe), *extra_checks(probe), *instance_checks(probe, factory),
+        *ownership_checks(probe), *extra_checks(probe), *described_checks(probe), *instance_checks(probe, factory),
         *declared(vars(_Ending), _Ending(probe, left), probe),
     ])  # fmt: skip
 
