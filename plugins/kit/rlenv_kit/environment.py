@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import cast
 
@@ -20,7 +21,7 @@ from rlenv_kit.ownership import ownership_checks
 from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
-from rlenv_kit.tables import check_observation, difference
+from rlenv_kit.tables import check_observation, difference, holds
 
 __all__ = ["check_environment"]
 
@@ -120,6 +121,10 @@ def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[Planne
     ])  # fmt: skip
 
 
+_TO_THE_END = 400
+"""Frames up to which an episode is searched for privileged state."""
+
+
 class _Basics:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -146,6 +151,10 @@ class _Basics:
             probe.note("6.4-b", "the reward has no description: env.description.reward is missing")
         elif not reward.meaning.strip():
             raise Failed("the reward has no meaning in the description")
+        for key in ("reset_options", "step_extra", "extra_info", "error_codes"):
+            for name, text in probe.described(key).items():
+                if not isinstance(text, str) or not text.strip():
+                    raise Failed(f"{key} of the description says nothing about {name!r}")
         self._first = self._specs()
         probe.state_before = process_state()
 
@@ -173,6 +182,10 @@ class _Basics:
                 probe.note("6.2.3.1-T1.frame_no", "frame_no goes on over resets; here each episode begins at 0")
             if "error" in table.get("extra_info", {}):
                 raise Failed("extra_info of a reset has an error, and no action came before")
+            told = table.get("extra_info", {}).get("messages")
+            if isinstance(told, Mapping) and any(told.values()):
+                raise Failed("extra_info of a reset has messages, and no action came before")
+            probe.walk(2, seed=probe.seed + 1)  # whose messages and errors are not the next episode's
             if is_over(table):
                 probe.note("6.2.2.1-1", "an episode may be over with its first frame")
 
@@ -201,8 +214,11 @@ class _Basics:
         mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
         if mode != "inference":
             raise NotTried("the environment is not opened for inference")
-        for table in [probe.reset(), *(frame.table for frame in probe.walk(5))]:
-            if "state" in table.get("extra_info", {}):
+        tables = [probe.reset(), *(frame.table for frame in probe.walk(_TO_THE_END))]
+        with suppress(Exception):  # how it is refused, other checks look at
+            tables.append(probe.step({"env_id": probe.env.env_id, "frame_no": probe.reset()["frame_no"]})[0])
+        for table in tables:
+            if holds(table.get("extra_info", {}), "state"):
                 raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
     @check("after the end", "a step after the end is refused, and a reset begins anew", "contract", "error passes")

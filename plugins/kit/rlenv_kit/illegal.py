@@ -305,10 +305,12 @@ class _Refusals:
             raise Failed("the first table of an episode has the error of the one before", "an error is reported once")
 
     def _begin(self) -> Frame:
-        """Begin an episode and take one legal step, so that frame 0 is stale."""
+        """Begin an episode, and take one legal step if that does not end it, so that frame 0 is stale."""
         frames = self._probe.walk(1)
+        if frames and is_over(frames[-1].kept):
+            frames = [frame_of(frames[-1].action, self._probe.reset(), frames[-1].reward)]
         if not frames or is_over(frames[-1].kept):
-            raise NotTried("the episode is over after one step")
+            raise NotTried("an episode is over with its first frame")
         return frames[-1]
 
     def _cases(self, frame: Frame) -> list[IllegalCase]:

@@ -23,6 +23,9 @@ __all__ = [
 _MAX_TRIES = 1000
 """Random actions that a game may refuse, by its own rules, before the probe gives up."""
 
+_WITHOUT_SEED = 400
+"""Frames that are compared to see whether episodes repeat themselves."""
+
 COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
 """Keys of ``extra_info`` that must be equal in repeated episodes; other keys may hold times."""
 
@@ -179,11 +182,20 @@ class Probe:
         except ValueError:
             if self._has_reset or "seed" in self.described("reset_options"):
                 raise
+            self.seeded = False
+            self.repeatable = self.repeatable and self._repeats()
+            told = "its episodes repeat themselves" if self.repeatable else "no episode can be repeated"
+            self.note("6.2.2.1-3", f"it takes no seed, and describes none; {told}")
             table = self.reset_with({})
-            self.seeded = self.repeatable = False
-            self.note("6.2.2.1-3", "it takes no seed, and describes none, so that no episode can be repeated")
         self._has_reset = True
         return table
+
+    def _repeats(self) -> bool:
+        """Return whether episodes of equal actions are equal without a seed, as in a world without chance."""
+        first, *others = [self.walk(_WITHOUT_SEED) for _ in range(3)]
+        return not any(
+            len(first) != len(other) or any(map(frame_difference, first, other)) for other in others
+        )  # fmt: skip
 
     def reset_with(self, *options: object) -> Table:
         """Reset the environment with these options, or without any."""
@@ -227,9 +239,16 @@ class Probe:
             if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
                 raise Failed(f"an action that the description allows was refused: {error}",
                              "a rule of the world has its own code")  # fmt: skip
+            self.check_code(error)
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )
+
+    def check_code(self, error: Any) -> None:
+        """Check that the code of an error is described, if the description lists codes."""
+        codes, code = self.described("error_codes"), error.get("code") if isinstance(error, Mapping) else None
+        if codes and isinstance(code, str) and code not in {*codes, *STANDARD_CODES}:
+            raise Failed(f"an error has the code {code!r}", f"the description lists {', '.join(map(str, codes))}")
 
     @staticmethod
     def _check_kept(before: Table, after: Table) -> None:

@@ -14,7 +14,8 @@ from rlenv_kit.report import Failed
 
 __all__ = [
     "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
-    "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "is_int32",
+    "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "holds",
+    "is_int32",
     "silent",
 ]  # fmt: skip
 
@@ -180,6 +181,11 @@ def _differences(one: object, other: object, where: str) -> Iterator[str]:
             yield from _differences(*pair, f"{where}[{index}]")
     elif _is_plain(one) and _is_plain(other) and one != other and not (one != one and other != other):  # NaN is NaN
         yield where
+
+
+def holds(value: object, name: str) -> bool:
+    """Return whether a mapping, or one in it, has a key."""
+    return isinstance(value, Mapping) and (name in value or any(holds(item, name) for item in value.values()))
 
 
 def digest_of(value: object) -> str:

@@ -21,6 +21,7 @@ from rlenv_kit.tables import (
     copied_values,
     deep_difference,
     difference,
+    holds,
 )
 from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
@@ -188,7 +189,7 @@ class _Rows:
         for key in extra.keys() - known.keys() - {"error"}:
             if known:
                 raise Failed(f"extra_info has {key!r}", f"the description lists {', '.join(map(str, known))}")
-        if getattr(probe.envs, "mode", None) == "inference" and _holds(extra, "state"):
+        if getattr(probe.envs, "mode", None) == "inference" and holds(extra, "state"):
             raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
     def _check_rewards(self, reward: Unchecked, table: Table) -> None:
@@ -452,11 +453,6 @@ class _Rows:
             for what, other in (("the next episode's first", table), ("the one before the last", before)):
                 if not difference(last, {name: value[row] for name, value in other["observation"].items()}):
                     raise Failed(f"the final observation of row {row} is {what}", "it is what the last action led to")
-
-
-def _holds(value: object, name: str) -> bool:
-    """Return whether a mapping, or one in it, has a key."""
-    return isinstance(value, Mapping) and (name in value or any(_holds(item, name) for item in value.values()))
 
 
 def _shows_same(one: Answer, other: Answer, row: int) -> bool:
