@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from hal import Field, Spec
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import check_structure, difference
+from rlenv_kit.tables import Unchecked, check_structure, difference
 from rlenv_robot.world import ACTION_MASK
 
 __all__ = ["described_checks", "objects_in"]
@@ -48,14 +47,14 @@ class _Described:
     )
     def entries(self, probe: Probe) -> None:
         first = probe.reset()
-        frames, refused = probe.walk(), dict[str, Any]()
+        frames, refused = probe.walk(), dict[str, Unchecked]()
         with suppress(Exception):  # how it is refused, other checks look at
             refused = dict(probe.step({"env_id": probe.env.env_id, "frame_no": probe.reset()["frame_no"]})[0])
         for where, table in (("a reset", first), ("a refusal", refused),
                              *((f"frame {number}", frame.kept) for number, frame in enumerate(frames, 1))):  # fmt: skip
             self._check_entries(where, table.get("extra_info", {}))
 
-    def _check_entries(self, where: str, extra: Mapping[str, Any]) -> None:
+    def _check_entries(self, where: str, extra: Mapping[str, Unchecked]) -> None:
         probe, known = self._probe, self._probe.described("extra_info")
         for place in objects_in(extra, "extra_info"):
             if hasattr(getattr(probe.env, "world", None), "foreign"):
@@ -172,14 +171,14 @@ class _Described:
     )
     def parameters(self, probe: Probe) -> None:
         first, again = probe.walk(6), list[Frame]()
-        env: Any = probe.env
+        env: Unchecked = probe.env
         seed = {"seed": probe.seed} if probe.seeded else {}
         given = dict(zip(("extra_info",), probe.extra, strict=False)) or {"extra_info": {}}
 
-        def reset(options: object) -> Any:
+        def reset(options: object) -> Unchecked:
             return env.reset(options=options)
 
-        def step(request: object) -> Any:
+        def step(request: object) -> Unchecked:
             return env.step(action=request, **given)
 
         table = _named(probe, "reset", reset, seed)
@@ -192,7 +191,7 @@ class _Described:
 
     def _check_kinds(self, probe: Probe) -> None:
         """Note where a step takes an extra_info that is no mapping, or has an entry that nobody knows."""
-        env: Any = probe.env
+        env: Unchecked = probe.env
         for value in (5, {"no_such_entry": 1}):
             table = probe.reset()
             if is_over(table):
@@ -253,7 +252,7 @@ def objects_in(value: object, where: str) -> Iterator[str]:
         yield f"{where} is a {type(value).__name__}"
 
 
-def _named(probe: Probe, name: str, call: Callable[[object], Any], value: object) -> Any:
+def _named(probe: Probe, name: str, call: Callable[[object], Unchecked], value: object) -> Unchecked:
     try:
         return probe.log.call(name, call, value)
     except TypeError as error:
@@ -281,6 +280,6 @@ def _any(probe: Probe) -> Action:
     return probe.env.action.sample(np.random.default_rng(probe.seed))
 
 
-def _extra(frame: Frame) -> Mapping[str, Any]:
-    extra: Mapping[str, Any] = frame.kept.get("extra_info", {})
+def _extra(frame: Frame) -> Mapping[str, Unchecked]:
+    extra: Mapping[str, Unchecked] = frame.kept.get("extra_info", {})
     return extra

@@ -303,6 +303,9 @@ class _Episodes:
                     f"two resets with seed {probe.seed} differ in {name} ({when}): "
                     f"{again['observation'].get(name)}, it was {first['observation'].get(name)}"
                 )
+            sent = again.get("extra_info", {}).get("messages")
+            if isinstance(sent, Mapping) and any(sent.values()):
+                raise Failed(f"extra_info of a reset has messages ({when})", "no action came before")
             for key in COMPARED:
                 told = [table.get("extra_info", {}).get(key) for table in (first, again)]
                 if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
