@@ -150,9 +150,6 @@ class Field:
     def _limits(self) -> np.finfo | np.iinfo:
         return np.finfo(self.dtype) if self.numpy_dtype.kind == "f" else np.iinfo(self.dtype)
 
-    def _broadcast(self, bound: Bound) -> np.ndarray:
-        return np.broadcast_to(np.asarray(bound, float).reshape(self.shape if np.ndim(bound) else ()), self.shape)
-
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest legal values: two read-only arrays of the field's shape and dtype, always finite.
@@ -162,10 +159,7 @@ class Field:
         """
         if self.is_text:
             raise SpecError(f"field {self.name!r} holds texts, which have no range; numbers are needed here")
-        low, high = self._broadcast(self.low), self._broadcast(self.high)
-        if self.numpy_dtype.kind != "f":
-            low, high = np.ceil(low), np.floor(high)
-        return self._saturated(low), self._saturated(high)
+        return self._saturated(self.low, np.ceil), self._saturated(self.high, np.floor)
 
     @cached_property
     def nothing(self) -> np.ndarray:
@@ -175,11 +169,14 @@ class Field:
         value.setflags(write=False)
         return value
 
-    def _saturated(self, bound: np.ndarray) -> np.ndarray:
-        """Return a bound in the field's dtype, infinite sides as the dtype's extremes; read-only."""
-        # Saturate in Python numbers, since the limits of an int64 are not exact as float64.
-        elements = [self._saturate(value, self._limits) for value in bound.ravel().tolist()]
-        array = np.array(elements, self.numpy_dtype).reshape(self.shape)
+    def _saturated(self, bound: Bound, inwards: np.ufunc) -> np.ndarray:
+        """Return a bound in the field's dtype and shape, infinite sides as the dtype's extremes; read-only."""
+        # Saturate in Python numbers, since the limits of an int64 are not exact as float64. An image has few bounds.
+        different, places = np.unique(np.asarray(bound, float), return_inverse=True)
+        different = different if self.numpy_dtype.kind == "f" else inwards(different)
+        numbers = np.array([self._saturate(number, self._limits) for number in different.tolist()], self.numpy_dtype)
+        shape = self.shape if isinstance(bound, tuple) else ()
+        array = np.array(np.broadcast_to(numbers[places.ravel()].reshape(shape), self.shape))
         array.setflags(write=False)
         return array
 
@@ -331,7 +328,10 @@ class Field:
         low, high = self.bounds
         if self.numpy_dtype.kind != "f":
             return np.asarray(rng.integers(low, high, size=shape, dtype=self.dtype, endpoint=True), self.numpy_dtype)
-        has_low, has_high = np.isfinite(self._broadcast(self.low)), np.isfinite(self._broadcast(self.high))
+        has_low, has_high = (
+            np.isfinite(bound).reshape(self.shape if isinstance(bound, tuple) else ())
+            for bound in (self.low, self.high)
+        )
         share, spread = rng.random(shape), rng.standard_normal(shape)
         one_bound = np.where(has_low, low + np.abs(spread), np.where(has_high, high - np.abs(spread), spread))
         value = np.where(has_low & has_high, low * (1 - share) + high * share, one_bound)

@@ -258,7 +258,7 @@ class VectorEnvironment(BatchEnvironment):
         final = self._end(judgement.terminated, judgement.truncated)
         if waiting is not None:
             self._begin(np.flatnonzero(waiting))
-        extra = self._extra_info(values) | final
+        extra = self._extra_info(values if moved is None else _of_rows(values, moved)) | final
         if errors:
             extra["error"] = errors
         if self._faults:
@@ -445,6 +445,14 @@ class VectorEnvironment(BatchEnvironment):
             self._outputs.resume(self._batch_state)
         self._began = True
         return self._table(self._extra_info())
+
+
+def _of_rows(values: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return values with zeros, or empty texts, outside the rows of a mask: a refused action sends no message."""
+    return {
+        name: np.where(rows.reshape(rows.shape + (1,) * (value.ndim - 1)), value, np.zeros((), value.dtype))
+        for name, value in values.items()
+    }
 
 
 def _float64(values: ArrayLike) -> np.ndarray:

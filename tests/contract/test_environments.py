@@ -62,6 +62,8 @@ NOT_TRIED = {
     "masks have an element for each value, and masked actions are those that are refused",
     "a message reaches the other agents as its sender's action holds it",
     "the further inputs of a step are checked as the action is",
+    "reset knows each option that is described",
+    "an episode's last observation answers its last action",
     "two instances do not influence each other, and equal seeds give equal episodes",
     "another process gives the same episode",
     "nothing is left behind after close",

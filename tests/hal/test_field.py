@@ -243,3 +243,18 @@ def test_a_text_has_no_range_and_its_nothing_is_empty() -> None:
     with pytest.raises(SpecError, match="no range"):
         _ = field.bounds
     assert Field("push", (2,), "float32", 1, 2).nothing.tolist() == [1, 1]
+
+
+def test_the_bounds_of_an_image_are_made_from_its_few_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    saturate, made = Field._saturate, list[float]()
+
+    def counted(value: float, limits: np.finfo | np.iinfo) -> float | int:
+        made.append(value)
+        return saturate(value, limits)
+
+    monkeypatch.setattr(Field, "_saturate", staticmethod(counted))
+    low, high = Field("image", (300, 400, 3), "uint8", 0, 255).bounds
+    assert (low.shape, int(low.max()), int(high.min())) == ((300, 400, 3), 0, 255)
+    by_element = Field("legs", (2, 3), "int64", (-math.inf, 0.5, 0.5, -2, 1, 1), math.inf).bounds[0]
+    assert by_element.tolist() == [[-(2**63), 1, 1], [-2, 1, 1]]
+    assert len(made) <= 8

@@ -66,6 +66,12 @@ class PettingZooWorld(ForeignWorld):
         )
 
     @property
+    def description(self) -> EnvDescription:
+        """The name, the options of a reset, and what each agent observes."""
+        extra = {"agents": "agent -> its own name -> name in this observation", "info": "agent -> its own"}
+        return replace(super().description, extra_info=extra)
+
+    @property
     def layout(self) -> FrameLayout:
         """Observation, action, and rewards by agent."""
         return FrameLayout(self.observation, self.action, tuple(self._names))

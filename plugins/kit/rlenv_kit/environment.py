@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from typing import cast
 
 import numpy as np
 
 from hal import EpisodeError, Spec
+from rlenv_kit.described import described_checks
 from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
 from rlenv_kit.illegal import refusal_checks
@@ -30,7 +32,7 @@ from rlenv_kit.supervisor import (
     in_order,
     without,
 )
-from rlenv_kit.tables import check_observation, difference
+from rlenv_kit.tables import check_observation, difference, holds
 
 __all__ = ["check_environment"]
 
@@ -116,18 +118,23 @@ _ORDER = (
     "responds", "equal starts", "equal episodes", "seeds", "generators", "clock", "spec stays", "error passes",
     "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
     "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
-    "after the end", "two instances", "process", "leftovers", "closed", "left",
+    "after the end", "entries", "reset options", "refused reset", "parameters", "last answer", "two instances",
+    "process", "leftovers", "closed", "left",
 )  # fmt: skip
-"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
+"""Keys of the checks by their number, from 1; a new one comes after the others that need the environment open."""
 
 
 def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
     plan = in_order(_ORDER, [
         *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
-        *ownership_checks(probe), *extra_checks(probe), *instance_checks(probe, factory),
+        *ownership_checks(probe), *extra_checks(probe), *described_checks(probe), *instance_checks(probe, factory),
         *declared(vars(_Ending), _Ending(probe, left), probe),
     ])  # fmt: skip
     return without(plan, not_on_the_border(probe.env))
+
+
+_TO_THE_END = 400
+"""Frames up to which an episode is searched for privileged state."""
 
 
 class _Basics:
@@ -156,6 +163,10 @@ class _Basics:
             probe.note("6.4-b", "the reward has no description: env.description.reward is missing")
         elif not reward.meaning.strip():
             raise Failed("the reward has no meaning in the description")
+        for key in ("reset_options", "step_extra", "extra_info", "error_codes"):
+            for name, text in probe.described(key).items():
+                if not isinstance(text, str) or not text.strip():
+                    raise Failed(f"{key} of the description says nothing about {name!r}")
         self._first = self._specs()
         probe.state_before = process_state()
 
@@ -212,8 +223,11 @@ class _Basics:
         mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
         if mode != "inference":
             raise NotTried("the environment is not opened for inference")
-        for table in [probe.reset(), *(frame.table for frame in probe.walk(5))]:
-            if "state" in table.get("extra_info", {}):
+        tables = [probe.reset(), *(frame.table for frame in probe.walk(_TO_THE_END))]
+        with suppress(Exception):  # how it is refused, other checks look at
+            tables.append(probe.step({"env_id": probe.env.env_id, "frame_no": probe.reset()["frame_no"]})[0])
+        for table in tables:
+            if holds(table.get("extra_info", {}), "state"):
                 raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
     @check("after the end", "a step after the end is refused, and a reset begins anew", "contract", "error passes")

@@ -22,6 +22,7 @@ from rlenv_kit.probe import (
     Frame,
     Probe,
     Table,
+    draws,
     frame_difference,
     frame_of,
     is_over,
@@ -30,7 +31,7 @@ from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference
 
-__all__ = ["MAX_FRAMES", "check_tables", "episode_checks"]
+__all__ = ["MAX_FRAMES", "check_tables", "episode_checks", "field_names"]
 
 MAX_FRAMES = 5000
 """Number of frames after which an episode is abandoned, whether it has ended or not."""
@@ -91,7 +92,7 @@ class _Episodes:
     def _checked(self, seed: int, choose: Chooser | None = None, frames: int = MAX_FRAMES) -> list[Frame]:
         """Walk through an episode and check each frame as it comes."""
         probe, spec, end = self._probe, self._probe.env.observation, self._probe.clock() + 6.0
-        rng, first = np.random.default_rng(seed), probe.reset(seed)
+        rng, first = draws(seed), probe.reset(seed)
         check_observation(first, spec, probe.note)
         table, walked = first, list[Frame]()
         kept_first = frame_of({}, first, {"reward": 0.0}).kept
@@ -215,7 +216,9 @@ class _Episodes:
             )
         if not isinstance(reward, Mapping):
             if isinstance(mapping, Mapping) and len(mapping) > 1:
-                self._probe.note("6.2.3.3-2", "a single reward for several agents, not one for each")
+                known = ", ".join(map(str, mapping))
+                raise Failed(f"frame {number}: the agents are {known}, and the reward is {reward!r:.80}",
+                             "with several agents it is a dictionary from agent to reward")  # fmt: skip
             return
         if mapping is None:
             if "agent" not in extra:
@@ -228,7 +231,7 @@ class _Episodes:
             raise Failed(f"frame {number}: rewards are of {sorted(map(str, reward))}",
                          f"the mapping is of {sorted(map(str, mapping))}")  # fmt: skip
         for agent, seen in mapping.items():
-            unknown = [name for name in _names(seen) if name not in frame.kept["observation"]]
+            unknown = [name for name in field_names(seen) if name not in frame.kept["observation"]]
             if unknown:
                 raise Failed(f"frame {number}: agent {agent!r} observes {unknown[0]!r}",
                              f"the observation has {', '.join(frame.kept['observation'])}")  # fmt: skip
@@ -302,6 +305,9 @@ class _Episodes:
                     f"two resets with seed {probe.seed} differ in {name} ({when}): "
                     f"{again['observation'].get(name)}, it was {first['observation'].get(name)}"
                 )
+            sent = again.get("extra_info", {}).get("messages")
+            if isinstance(sent, Mapping) and any(sent.values()):
+                raise Failed(f"extra_info of a reset has messages ({when})", "no action came before")
             for key in COMPARED:
                 told = [table.get("extra_info", {}).get(key) for table in (first, again)]
                 if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
@@ -315,6 +321,9 @@ class _Episodes:
         probe.compare(first, probe.repeat(first), "after an episode of another seed")
         probe.walk(5, seed=probe.seed + 2)
         probe.compare(first, probe.repeat(first), "after an abandoned episode")
+        for seed in (probe.seed, probe.seed + 1) if probe.repeatable else ():  # where rules of the world refuse most
+            first = probe.walk(2 * probe.steps, seed=seed, choose=_at_corners)
+            probe.compare(first, probe.repeat(first, seed=seed), "without the actions that were refused")
 
     def _check_illegal_seeds(self) -> None:
         """Check that -1 and a word are refused as seeds where the description lists seeds."""
@@ -404,9 +413,12 @@ class _Episodes:
             if table["frame_no"] in paused:
                 time.sleep(0.03)
 
-        probe.compare(first, probe.repeat(first, pause), "with pauses between the steps")
+        walks = [first, probe.repeat(first, pause)]
+        probe.compare(first, walks[1], "with pauses between the steps")
         with _another_day():
-            probe.compare(first, probe.repeat(first), "on another day, by time.time")
+            walks.append(probe.repeat(first))
+        probe.compare(first, walks[2], "on another day, by time.time")
+        probe.steady = _steady(walks)
 
 
 @contextmanager
@@ -420,7 +432,7 @@ def _another_day() -> Iterator[None]:
         yield
 
 
-def _names(seen: object) -> list[str]:
+def field_names(seen: object) -> list[str]:
     """Return the names of observation fields in an agent's part of the mapping; none if it holds something else."""
     if isinstance(seen, str):
         return [seen]
@@ -447,6 +459,23 @@ def _is_finite(seen: object) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
+def _steady(walks: list[list[Frame]]) -> frozenset[str]:
+    """Return the keys of ``extra_info`` that are equal in equal walks.
+
+    A single number is left out, since it may be a time that goes slowly.
+    """
+    first, *others = [[frame.kept.get("extra_info", {}) for frame in frames] for frames in walks]
+
+    def is_steady(key: str) -> bool:
+        values = [extra[key] for extra in first if key in extra]
+        if not all(isinstance(value, str | Mapping | list | tuple) or np.ndim(value) for value in values):
+            return False
+        told = [extra.get(key) for extra in first]
+        return not any(deep_difference(told, [extra.get(key) for extra in other]) for other in others)
+
+    return frozenset(filter(is_steady, set[str]().union(*first)))
+
+
 def _signature(frames: list[Frame]) -> bytes:
     parts = [np.asarray(value).tobytes() for frame in frames for value in frame.observation.values()]
     return b"".join([*parts, repr([frame.kept_reward for frame in frames]).encode()])
@@ -462,6 +491,12 @@ def _highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
 
 def _alternating(spec: Spec, rng: np.random.Generator, step: int) -> Action:
     return _at_ends(spec, rng, step // 9 % 2)
+
+
+def _at_corners(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Return an action of which each field is at one end of its range or the other."""
+    ends = [_at_ends(spec, rng, side) for side in (0, 1)]
+    return {name: ends[int(rng.integers(2))][name] for name in spec.names}
 
 
 def _at_ends(spec: Spec, rng: np.random.Generator, side: int) -> Action:

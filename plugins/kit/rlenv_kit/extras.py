@@ -94,14 +94,14 @@ class _Extras:
             return
         for name, mask in masks.items():
             low = int(spec[name].bounds[0])
-            for place in np.flatnonzero(~mask)[:4].tolist():
+            for place in _spread(np.flatnonzero(~mask), 4):
                 action = {**spec.sample(np.random.default_rng(place)), name: np.array(low + place, spec[name].dtype)}
                 if error_of(probe.send(table, action)[0]) is None:
                     raise Failed(f"{ACTION_MASK} forbids {name} = {low + place}, and the action was accepted",
                                  "a masked action is illegal")  # fmt: skip
             if len(masks) > 1:
                 continue  # what one field allows may depend on the others
-            for place in np.flatnonzero(mask)[:6].tolist():
+            for place in _spread(np.flatnonzero(mask), 6):
                 value = np.array(low + place, spec[name].dtype)
                 if all(self._refuses(frames, {**spec.sample(np.random.default_rng(draw)), name: value})
                        for draw in range(1 if len(spec) == 1 else 12)):  # fmt: skip
@@ -265,6 +265,13 @@ def _begins(got: object, sent: np.ndarray) -> bool:
     """Return whether a text is the beginning of another one, and not all of it."""
     text, whole = str(got), str(sent)
     return np.asarray(sent).dtype.kind == "U" and bool(text) and text != whole and whole.startswith(text)
+
+
+def _spread(places: np.ndarray, most: int) -> list[int]:
+    """Return some of the places, the first and the last among them."""
+    if not len(places):
+        return []
+    return [int(places[place]) for place in np.unique(np.linspace(0, len(places) - 1, most).astype(int))]
 
 
 def _count(field: Field) -> int | None:

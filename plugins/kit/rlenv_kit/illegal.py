@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Spec
-from rlenv_kit.probe import ALWAYS, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.probe import ALWAYS, COMPARED, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference, elements_of
@@ -60,9 +60,11 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
         rest = {name: value for name, value in table.items() if name != key}
         yield IllegalCase(f"without {key}", rest, "missing", key)
     yield IllegalCase("with an unknown key", {**table, "colour": 1}, "unknown", "colour")
-    for other_id in ("", env_id + "x", 7, None):
+    ids = ("", env_id + "x", f" {env_id} ", env_id.swapcase(), env_id.encode(errors="replace"), [env_id], 7, None)
+    for other_id in (one for one in ids if one != env_id):
         yield IllegalCase(f"env_id {other_id!r}", {**table, "env_id": other_id}, "env_id", "env_id")
     stale: tuple[object, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, None, [frame_no] * 2)
+    stale = (*stale, int(frame_no) + 2**32, int(frame_no) - 2**32)  # equal in 32 bits
     stale = (*stale, *((True,) if frame_no != 1 else ()))  # True equals 1 in Python
     for wrong in (*stale, np.full(2, frame_no)):
         yield IllegalCase(f"frame_no {wrong!r}", {**table, "frame_no": wrong}, "frame_no", "frame_no")
@@ -102,6 +104,9 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, obje
         yield "ragged", [[0.0], [0.0, 0.0]], "shape", ()
     yield "None", None, "dtype", ()
     yield "a word", "far", "dtype", ()
+    yield "as text", legal.astype(str).tolist(), "dtype", ()
+    yield "in a mapping", {"value": legal}, "dtype", ()
+    yield "a number of 401 digits", np.full(field.shape, 10**400, object).tolist(), "dtype", ()
     yield "complex", legal.astype(complex), "dtype", ()
     yield "true or false", np.ones(field.shape, bool), "dtype", ()
     if field.numpy_dtype.kind != "f":
@@ -118,6 +123,7 @@ def _illegal_texts(field: Field, legal: np.ndarray) -> Iterator[tuple[str, objec
         ("half a surrogate pair", "\ud800", "range"),
         ("None", None, "dtype"),
         ("a number", 1.5, "dtype"),
+        ("bytes", b"x", "dtype"),
     ):
         value = np.array(legal, object)
         value[first] = text
@@ -216,11 +222,14 @@ def _check_same_frame(table: Table, before: Frame) -> None:
     name = difference(before.observation, table["observation"])
     if name:
         raise Failed(f"observation {name} changed: was the action executed?")
-    told = before.kept.get("extra_info", {})
+    told, now = before.kept.get("extra_info", {}), table.get("extra_info", {})
     for key in ALWAYS:
-        now = table.get("extra_info", {})
         if key in told and (key not in now or deep_difference(told[key], now[key], "value")):
             raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before", "nothing changed")
+    for key in (key for key in COMPARED if key in now):
+        if (key in told or key == "messages") and deep_difference(told.get(key, {}), now[key], "value"):
+            raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before",
+                         "nothing is carried out, and no message is sent")  # fmt: skip
 
 
 def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> None:
@@ -296,10 +305,12 @@ class _Refusals:
             raise Failed("the first table of an episode has the error of the one before", "an error is reported once")
 
     def _begin(self) -> Frame:
-        """Begin an episode and take one legal step, so that frame 0 is stale."""
+        """Begin an episode, and take one legal step if that does not end it, so that frame 0 is stale."""
         frames = self._probe.walk(1)
+        if frames and is_over(frames[-1].kept):
+            frames = [frame_of(frames[-1].action, self._probe.reset(), frames[-1].reward)]
         if not frames or is_over(frames[-1].kept):
-            raise NotTried("the episode is over after one step")
+            raise NotTried("an episode is over with its first frame")
         return frames[-1]
 
     def _cases(self, frame: Frame) -> list[IllegalCase]:

@@ -12,21 +12,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from hal import Spec
-from rlenv_kit.probe import Frame, Probe, StandardEnvironment, Table, is_over
+from rlenv_kit.probe import COMPARED, Frame, Probe, StandardEnvironment, Table, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, check, declared
+from rlenv_kit.tables import digest_of
+from rlenv_kit.vector_probe import VectorProbe
 
 __all__ = [
-    "Factory", "Leftovers", "changed_state", "digest_of_walk", "factory_of", "instance_checks", "place_of",
-    "process_state",
+    "Factory", "Leftovers", "changed_state", "compare_processes", "digest_of_walk", "factory_of", "instance_checks",
+    "place_of", "process_state",
 ]  # fmt: skip
 
 Factory = Callable[[], StandardEnvironment]
@@ -41,7 +42,7 @@ _CHILD = """
 import sys
 sys.path[:0] = {path!r}
 from rlenv_kit.instances import digest_of_walk
-print(digest_of_walk({module!r}, {file!r}, {name!r}, {seed!r}, {steps!r}))
+print(digest_of_walk({module!r}, {file!r}, {name!r}, {seed!r}, {steps!r}, {num!r}))
 """
 
 
@@ -89,6 +90,9 @@ def _takes_nothing(made: type) -> bool:
 def place_of(factory: object) -> tuple[str, str, str] | None:
     """Return module, file and qualified name of a factory that another process can import, or None if it can't be."""
     name, module = getattr(factory, "__qualname__", ""), getattr(factory, "__module__", "")
+    owner = getattr(factory, "__self__", None)
+    if isinstance(owner, type):  # a class method, which a subclass may have inherited
+        name, module = f"{owner.__qualname__}.{getattr(factory, '__name__', '')}", owner.__module__
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     if not name or "<" in name or not module or (module == "__main__" and not file):
         return None
@@ -132,7 +136,8 @@ class _Instances:
             again = other.repeat(second, seed=probe.seed + 7)
             probe.compare(second, again, "in a second instance, whose first episode it is")
             if other.env.env_id == probe.env.env_id:
-                probe.note("6.2.3.1-T1.env_id", f"two instances have the same env_id {probe.env.env_id!r}")
+                raise Failed(f"two instances have the same env_id {probe.env.env_id!r}",
+                             "it is unique among instances")  # fmt: skip
             probe.compare(first, other.repeat(first), "in a second instance")
 
             def between(table: Table) -> None:
@@ -166,25 +171,7 @@ class _Instances:
     def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine exists only once")
-        place = None if self._factory is None else place_of(self._factory)
-        if place is None:
-            raise NotTried("another process can't import the factory; give it as module:function")
-        module, file, name = place
-        code = _CHILD.format(path=[*sys.path], module=module, file=file, name=name, seed=probe.seed, steps=probe.steps)
-        own_seed = os.environ.get("PYTHONHASHSEED", "")
-        result = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "2" if own_seed == "1" else "1"},
-            text=True, capture_output=True, timeout=_PROCESS_S, check=False,
-        )  # fmt: skip
-        if result.returncode < 0 or (result.returncode == 0 and not result.stdout.strip()):
-            raise Failed(f"another process that made it ended early, with the exit code {result.returncode}",
-                         "no call ends the process")  # fmt: skip
-        if result.returncode != 0:
-            raise NotTried("another process can't make it: " + (result.stderr.strip().splitlines() or [""])[-1])
-        there = json.loads(result.stdout.splitlines()[-1])
-        for number, (one, other) in enumerate(zip(_digests(probe.walk()), there, strict=False), 1):
-            if one != other:
-                raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
+        compare_processes(self._factory, _digests(probe.walk()), probe.seed, probe.steps)
 
     @check("leftovers", "nothing is left behind after close", "contract", "frames")
     def leftovers(self, probe: Probe) -> None:
@@ -213,16 +200,51 @@ class _Instances:
         return other
 
 
+def compare_processes(factory: object, here: Sequence[str], seed: int, steps: int, num: int = 0) -> None:
+    """Check that another process gives the same episode.
+
+    Args:
+        factory: makes the environment or the batch; None if it is not known.
+        here: digests of the frames in this process.
+        seed: the seed of the walk.
+        steps: maximum length of the walk.
+        num: number of environments of a batch; 0 for a single environment.
+
+    Raises:
+        NotTried: another process can't make it.
+        Failed: the frames differ, or the process ended.
+    """
+    place = None if factory is None else place_of(factory)
+    if place is None:
+        raise NotTried("another process can't import the factory; give it as module:function")
+    module, file, name = place
+    code = _CHILD.format(path=[*sys.path], module=module, file=file, name=name, seed=seed, steps=steps, num=num)
+    own_seed = os.environ.get("PYTHONHASHSEED", "")
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "2" if own_seed == "1" else "1"},
+        text=True, capture_output=True, timeout=_PROCESS_S, check=False,
+    )  # fmt: skip
+    if result.returncode < 0 or (result.returncode == 0 and not result.stdout.strip()):
+        raise Failed(f"another process that made it ended early, with the exit code {result.returncode}",
+                     "no call ends the process")  # fmt: skip
+    if result.returncode != 0:
+        raise NotTried("another process can't make it: " + (result.stderr.strip().splitlines() or [""])[-1])
+    for number, (one, other) in enumerate(zip(here, json.loads(result.stdout.splitlines()[-1]), strict=False), 1):
+        if one != other:
+            raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
+
+
 def _digests(frames: list[Frame]) -> list[str]:
-    return [
-        sha256(b"".join([*(np.asarray(value).tobytes() for value in frame.observation.values()),
-                         repr(frame.kept_reward).encode()])).hexdigest()
-        for frame in frames
-    ]  # fmt: skip
+    def told(frame: Frame) -> list[object]:
+        extra = frame.kept.get("extra_info", {})
+        kept = {key: extra[key] for key in COMPARED if key in extra}
+        return [frame.observation, frame.kept_reward, frame.kept["terminated"], frame.kept["truncated"], kept]
+
+    return [digest_of(told(frame)) for frame in frames]
 
 
-def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> str:
-    """Walk an environment in this process, and return the digests of its frames as JSON.
+def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int, num: int = 0) -> str:
+    """Walk an environment or a batch in this process, and return the digests of its frames as JSON.
 
     Args:
         module: module of the factory.
@@ -230,12 +252,15 @@ def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> 
         name: dotted name of the factory in its module.
         seed: the seed of the walk.
         steps: maximum length of the walk.
+        num: number of environments of a batch; 0 for a single environment.
     """
     made: Any = _module(module, file)
     for part in name.split("."):
         made = getattr(made, part)
-    env = made()
+    env = made(num) if num else made()
     try:
+        if num:
+            return json.dumps(VectorProbe(env, steps, seed, CallLog(Deadlines())).digests())
         return json.dumps(_digests(Probe(env, steps, seed, True).walk()))
     finally:
         env.close()
@@ -276,8 +301,8 @@ class _Writes:
         if event == "open":
             path, mode, flags = arguments
             written = any(letter in (mode or "") for letter in "wax+") or bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
-            if not written:
-                return
+            if not written or (isinstance(path, str | bytes | os.PathLike) and os.path.isdir(path)):
+                return  # a folder is the place of a file without a name
         else:
             path = arguments[0]
         if isinstance(path, bytes):

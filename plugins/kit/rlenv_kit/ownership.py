@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +16,9 @@ from hal import Field, RobotError
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, elements_of
+from rlenv_kit.tables import STANDARD_CODES, check_head, check_keys, copied_values, deep_difference, elements_of
 
-__all__ = ["ownership_checks"]
+__all__ = ["alter", "ownership_checks"]
 
 _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
@@ -79,28 +80,33 @@ class _Ownership:
         if place:
             raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
-    @check("overwritten tables", "writing into a returned table changes nothing", "contract", "clock", "kept tables")
+    @check(
+        "overwritten tables",
+        "writing into a returned table changes nothing",
+        "contract",
+        "refusals late",
+        "kept tables",
+    )
     def overwritten_tables(self, probe: Probe) -> None:
+        """Write into each table, and into a refusal's; once what was in it is changed, and once it is emptied."""
         first = probe.walk()
-
-        def overwrite(table: Table) -> None:
-            _spoil(table["observation"])
-            _spoil(table.get("extra_info", {}))
-
-        again: list[Frame] = []
-        table = probe.reset()
-        for number, frame in enumerate(first, 1):
-            numbered = {"frame_no": table["frame_no"]}
-            overwrite(table)
-            answer, reward = probe.send(numbered, {name: np.array(value) for name, value in frame.action.items()})
-            if error_of(answer) is not None:
-                raise Failed(f"frame {number}: the action was refused after the table before it was written into")
-            again.append(frame_of(frame.action, answer, reward))
-            _spoil(reward["reward"])
-            table = answer
-            if is_over(again[-1].kept):
-                break
-        probe.compare(first, again, "after the tables before were written into")
+        for spoil in (alter, _spoil):
+            again: list[Frame] = []
+            table = probe.reset()
+            for number, frame in enumerate(first, 1):
+                numbered = {"frame_no": table["frame_no"]}
+                spoil(table)
+                with suppress(Exception):  # how it is refused, other checks look at
+                    spoil(probe.step({"env_id": probe.env.env_id, **numbered})[0])
+                answer, reward = probe.send(numbered, {name: np.array(value) for name, value in frame.action.items()})
+                if error_of(answer) is not None:
+                    raise Failed(f"frame {number}: the action was refused after the table before it was written into")
+                again.append(frame_of(frame.action, answer, reward))
+                spoil(reward)
+                table = answer
+                if is_over(again[-1].kept):
+                    break
+            probe.compare(first, again, "after the tables before were written into", probe.steady)
 
     # -- actions ---------------------------------------------------------------------------------------
 
@@ -123,14 +129,16 @@ class _Ownership:
                     raise Failed(f"step changed the caller's {place or 'table'}")
                 _spoil(asked["action"])
 
-        probe.compare(first, probe.repeat(first, spoil, request=request), "after the sent actions were written into")
+        probe.compare(
+            first, probe.repeat(first, spoil, request=request), "after the sent actions were written into", probe.steady
+        )
 
         def frozen(table: Table, action: Action) -> object:
             for value in action.values():
                 value.setflags(write=False)
             return {"env_id": probe.env.env_id, "frame_no": table["frame_no"], "action": action}
 
-        probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
+        probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only", probe.steady)
         for _, _, action, kept in _their_steps(probe):
             place = deep_difference(action, kept, "action")
             if place:
@@ -147,7 +155,9 @@ class _Ownership:
             named = {name: _strided(action[name]) for name in reversed(list(action))}
             return {"action": named, "frame_no": table["frame_no"], "env_id": probe.env.env_id}
 
-        probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
+        probe.compare(
+            first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides", probe.steady
+        )
 
     @check(
         "options", "options stay the caller's: they are neither changed nor kept", "contract", "clock", "error passes"
@@ -165,7 +175,9 @@ class _Ownership:
             options.clear()
             return table
 
-        probe.compare(first, probe.repeat(first, first=reset), "after the options were changed by their caller")
+        probe.compare(
+            first, probe.repeat(first, first=reset), "after the options were changed by their caller", probe.steady
+        )
         if not first:
             return  # an episode that is over with its first frame
         extra: dict[str, object] = {}
@@ -241,14 +253,20 @@ class _Ownership:
 
             def draw(table: Table) -> None:
                 if probe.clock() < end:
+                    kept = copied_values(table)
                     modes[table["frame_no"] % len(modes)]()
+                    place = deep_difference(table, kept)
+                    if place:
+                        raise Failed(
+                            f"render changed {place} of a table that was returned before", "it changes nothing"
+                        )
 
-            probe.compare(first, probe.repeat(first, draw), "with renderings between the steps")
+            probe.compare(first, probe.repeat(first, draw), "with renderings between the steps", probe.steady)
             self._draw_alone(modes)
 
     def _draw_alone(self, modes: list[Callable[[], None]]) -> None:
         """Check that the last frame can be shown too, and that pictures leave the process's generators alone."""
-        self._probe.walk(_TO_THE_END)
+        frames = self._probe.walk(_TO_THE_END)
         before = random.getstate(), np.random.get_state(legacy=True)
         random.seed(20250102)
         np.random.seed(20250102)
@@ -260,11 +278,22 @@ class _Ownership:
                 except (RobotError, NotImplementedError) as reason:
                     self._probe.note("6.2.2.3-2", f"the last frame can't be shown: {reason}")
             after = np.random.get_state(legacy=True)
+            if frames and is_over(frames[-1].kept):
+                self._check_still_over(frames[-1])
             if random.getstate() != set_to[0] or deep_difference(list(set_to[1]), list(after), "state"):
                 raise Failed("render changes the state of the process's generators", "it changes nothing")
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+    def _check_still_over(self, last: Frame) -> None:
+        try:
+            answer, _ = self._probe.send({"frame_no": last.kept["frame_no"]}, dict(last.action))
+        except Exception:
+            return  # it is refused, as without a rendering
+        if error_of(answer) is None:
+            raise Failed("a step after the end was carried out once the last frame had been shown",
+                         "render begins no episode")  # fmt: skip
 
     def _modes(self, show: Any, image: Any, folder: str) -> list[Callable[[], None]]:
         """Return the ways to render that work here, each as a call that checks what it returns."""
@@ -275,10 +304,15 @@ class _Ownership:
             path = str(Path(folder) / "state.png")
             ours: list[dict[str, object]] = [{"mode": "file", "path": path}, {"mode": "call", "to": _check_frame_data}]
             modes += [call for options in (ours if is_ours else [{}]) if (call := self._shows(show, options))]
+            plain_works = bool(modes)
             if not is_ours:  # the standard names no modes; these are usual
                 usual = [*ours, *(dict[str, object](mode=mode) for mode in ("human", "rgb_array", "ansi", "text"))]
                 modes += [call for options in usual if (call := self._shows(show, options, guess=True))]
             if not is_ours and modes:
+                if plain_works and self._shows(show, {}, guess=True) is None:
+                    raise Failed(
+                        "render() works, and render({}) raises", "its options are a dictionary, by default empty"
+                    )
                 self._try_unknown_option(show)
         if is_ours:
 
@@ -305,13 +339,12 @@ class _Ownership:
         probe = self._probe
 
         def call() -> None:
-            answer = probe.log.call("render", show, *([dict(options)] if options else []))
-            if answer is not None and guess:
-                probe.note(
-                    "6.2.2.3-4", f"render({options}) returns a {type(answer).__name__}; the standard's returns nothing"
-                )
-            elif answer is not None:
-                raise Failed(f"render({options}) returned a {type(answer).__name__}", "it must return nothing")
+            given = dict(options)
+            answer = probe.log.call("render", show, *([given] if options or guess else []))
+            if given != options:
+                raise Failed(f"render changed the caller's options to {given}")
+            if answer is not None:
+                raise Failed(f"render({options or ''}) returned a {type(answer).__name__}", "it must return nothing")
 
         try:
             call()
@@ -353,8 +386,7 @@ def _their_steps(probe: Probe) -> list[tuple[Any, Any, Any, Any]]:
 
 
 def _check_frame_data(table: Mapping[str, Any]) -> None:
-    if set(table) != {"env_id", "frame_no", "frame_data"}:
-        raise Failed(f"Table 4 has the keys {sorted(table)}", "its keys are env_id, frame_no, frame_data")
+    check_head(check_keys(table, frozenset({"env_id", "frame_no", "frame_data"}), (), "Table 4"), "Table 4")
 
 
 def _check_image(image: object) -> None:
@@ -363,8 +395,23 @@ def _check_image(image: object) -> None:
         raise Failed(f"image is {shape}", "it must be uint8 of shape (height, width, 3)")
 
 
+def alter(value: Any) -> None:
+    """Overwrite everything writable in a structure, which keeps its keys and gets a new one."""
+    if isinstance(value, Mapping | MutableSequence):
+        pairs = list(value.items() if isinstance(value, Mapping) else enumerate(value))
+        for key, item in pairs:
+            if isinstance(item, np.ndarray | Mapping | MutableSequence):
+                alter(item)
+            elif isinstance(value, MutableMapping | MutableSequence):
+                value[key] = "altered"
+        if isinstance(value, MutableMapping):
+            value["altered"] = 0
+    else:
+        _spoil(value)
+
+
 def _spoil(value: Any) -> None:
-    """Overwrite everything writable in a structure."""
+    """Overwrite everything writable in a structure, and empty it."""
     if isinstance(value, np.ndarray):
         if value.flags.writeable and value.dtype != object:
             value[...] = np.zeros((), value.dtype) if value.any() else np.ones((), value.dtype)

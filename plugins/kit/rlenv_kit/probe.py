@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,12 +17,15 @@ from rlenv_robot.env import Environment
 from rlenv_robot.tables import step_extra_of
 
 __all__ = [
-    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of",
+    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "draws", "error_of",
     "frame_difference", "frame_of", "is_over",
 ]  # fmt: skip
 
 _MAX_TRIES = 1000
 """Random actions that a game may refuse, by its own rules, before the probe gives up."""
+
+_WITHOUT_SEED = 400
+"""Frames that are compared to see whether episodes repeat themselves."""
 
 COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
 """Keys of ``extra_info`` that must be equal in repeated episodes; other keys may hold times."""
@@ -114,6 +117,9 @@ class Probe:
         repeatable: whether equal seeds must give equal episodes; False on a real machine.
         deadlines: limits on the calls.
         log: records the calls; by default a new log.
+
+    Attributes:
+        steady: keys of ``extra_info``, besides `COMPARED`, whose values are equal in repeated episodes.
     """
 
     def __init__(
@@ -133,10 +139,11 @@ class Probe:
         self.env_id = env.env_id
         self._spent_s: Callable[[], float] | None = getattr(env, "spent_s", None)
         self.state_before: dict[str, object] = {}
+        self.steady: frozenset[str] = frozenset()
         self._notes: dict[tuple[str, str], Note] = {}
         # What a step must be given beside the action: the same legal values in every step.
         required = step_extra_of(getattr(env, "world", env)).required
-        self._extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
+        self.extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
 
     # -- notes, descriptions -------------------------------------------------------------------------------
 
@@ -181,11 +188,20 @@ class Probe:
         except ValueError:
             if self._has_reset or "seed" in self.described("reset_options"):
                 raise
+            self.seeded = False
+            self.repeatable = self.repeatable and self._repeats()
+            told = "its episodes repeat themselves" if self.repeatable else "no episode can be repeated"
+            self.note("6.2.2.1-3", f"it takes no seed, and describes none; {told}")
             table = self.reset_with({})
-            self.seeded = self.repeatable = False
-            self.note("6.2.2.1-3", "it takes no seed, and describes none, so that no episode can be repeated")
         self._has_reset = True
         return table
+
+    def _repeats(self) -> bool:
+        """Return whether episodes of equal actions are equal without a seed, as in a world without chance."""
+        first, *others = [self.walk(_WITHOUT_SEED) for _ in range(3)]
+        return not any(
+            len(first) != len(other) or any(map(frame_difference, first, other)) for other in others
+        )  # fmt: skip
 
     def reset_with(self, *options: object) -> Table:
         """Reset the environment with these options, or without any."""
@@ -194,7 +210,7 @@ class Probe:
 
     def step(self, request: object) -> tuple[Table, Table]:
         """Send Table 2, or any other value in its place."""
-        answer = self.log.call("step", self.env.step, request, *self._extra)
+        answer = self.log.call("step", self.env.step, request, *self.extra)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
         table, reward = answer
@@ -229,9 +245,16 @@ class Probe:
             if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
                 raise Failed(f"an action that the description allows was refused: {error}",
                              "a rule of the world has its own code")  # fmt: skip
+            self.check_code(error)
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )
+
+    def check_code(self, error: Any) -> None:
+        """Check that the code of an error is described, if the description lists codes."""
+        codes, code = self.described("error_codes"), error.get("code") if isinstance(error, Mapping) else None
+        if codes and isinstance(code, str) and code not in {*codes, *STANDARD_CODES}:
+            raise Failed(f"an error has the code {code!r}", f"the description lists {', '.join(map(str, codes))}")
 
     @staticmethod
     def _check_kept(before: Table, after: Table) -> None:
@@ -265,7 +288,7 @@ class Probe:
         """
         seed = self.seed if seed is None else seed
         end = self.clock() + budget_s
-        rng, table, frames = np.random.default_rng(seed), self.reset(seed), []
+        rng, table, frames = draws(seed), self.reset(seed), []
         for step in range(self.steps if steps is None else steps):
             if is_over(table) or self.clock() > end:
                 break
@@ -307,13 +330,16 @@ class Probe:
                 raise Failed(f"the episode has {number} frames, it had {len(frames)} or more")
         return again
 
-    def compare(self, first: Sequence[Frame], second: Sequence[Frame], reason: str = "") -> None:
+    def compare(
+        self, first: Sequence[Frame], second: Sequence[Frame], reason: str = "", also: Collection[str] = ()
+    ) -> None:
         """Check that two walks are equal.
 
         Args:
             first: a walk.
             second: a walk of the same actions.
             reason: what happened between the walks, for the message.
+            also: keys of ``extra_info`` that are compared besides `COMPARED`.
 
         Raises:
             NotTried: the environment isn't repeatable.
@@ -322,14 +348,19 @@ class Probe:
         if not self.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
         for number, (before, after) in enumerate(zip(first, second, strict=False), 1):
-            problem = frame_difference(before, after)
+            problem = frame_difference(before, after, also)
             if problem:
                 raise Failed(f"frame {number}: {problem}" + (f" {reason}" if reason else ""))
         if len(first) != len(second):
             raise Failed(f"the episode has {len(second)} frames, it had {len(first)}" + f" {reason}".rstrip())
 
 
-def frame_difference(before: Frame, after: Frame) -> str:
+def draws(seed: int) -> np.random.Generator:
+    """Return the generator of a walk's actions, which are not the numbers that an environment draws by this seed."""
+    return np.random.default_rng([seed, 6])
+
+
+def frame_difference(before: Frame, after: Frame, also: Collection[str] = ()) -> str:
     """Describe the difference between two frames; empty if they are equal."""
     name = difference(before.observation, after.observation)
     if name:
@@ -340,7 +371,7 @@ def frame_difference(before: Frame, after: Frame) -> str:
         if before.kept[key] != after.kept[key]:
             return f"{key} is {after.kept[key]}, it was {before.kept[key]}"
     extras = [
-        {key: value for key, value in frame.kept.get("extra_info", {}).items() if key in COMPARED}
+        {key: value for key, value in frame.kept.get("extra_info", {}).items() if key in COMPARED or key in also}
         for frame in (before, after)
     ]
     place = deep_difference(extras[0], extras[1], "extra_info")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -12,8 +13,10 @@ from hal import Field, IllegalAction, Spec
 from rlenv_kit.report import Failed
 
 __all__ = [
-    "STANDARD_CODES", "Noter", "Unchecked", "check_keys", "check_observation", "check_reward", "check_structure",
-    "copied_values", "deep_difference", "difference", "elements_of", "is_int32", "silent",
+    "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
+    "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "holds",
+    "is_int32",
+    "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
@@ -46,7 +49,7 @@ def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
         Failed: the table is wrong.
     """
     entries = check_keys(table, _TABLE_1, {"extra_info"}, "Table 1")
-    _check_head(entries, "Table 1")
+    check_head(entries, "Table 1")
     for flag in ("terminated", "truncated"):
         if not _is_whole(entries[flag]) or entries[flag] not in (0, 1):
             raise Failed(f"{flag} is {entries[flag]!r}", "Table 1 requires the int32 0 or 1")
@@ -69,7 +72,7 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = sil
         Failed: the table is wrong.
     """
     entries = check_keys(table, _TABLE_3, set(), "Table 3")
-    _check_head(entries, "Table 3")
+    check_head(entries, "Table 3")
     reward = entries["reward"]
     if isinstance(reward, Mapping) and not reward:
         raise Failed("reward maps no agent to a number")
@@ -180,6 +183,23 @@ def _differences(one: object, other: object, where: str) -> Iterator[str]:
         yield where
 
 
+def holds(value: object, name: str) -> bool:
+    """Return whether a mapping, or one in it, has a key."""
+    return isinstance(value, Mapping) and (name in value or any(holds(item, name) for item in value.values()))
+
+
+def digest_of(value: object) -> str:
+    """Return a digest of nested values: arrays bit for bit, mappings in any order."""
+    if isinstance(value, Mapping):
+        parts = sorted(f"{key}: {digest_of(item)}" for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        parts = [digest_of(item) for item in value]
+    else:
+        array = np.asarray(value)
+        parts = ["" if array.dtype == object else f"{array.shape} {array.tobytes().hex()}"]
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
 def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | None)
 
@@ -207,7 +227,12 @@ def check_keys(table: object, required: frozenset[str], optional: Collection[str
     return table
 
 
-def _check_head(table: Mapping[str, object], what: str) -> None:
+def check_head(table: Mapping[str, object], what: str) -> None:
+    """Check ``env_id`` and ``frame_no`` of a table.
+
+    Raises:
+        Failed: they are not a text of 1 to 36 characters and an int32.
+    """
     env_id, frame_no = table["env_id"], table["frame_no"]
     if not isinstance(env_id, str) or not 1 <= len(env_id) <= 36:
         raise Failed(f"env_id is {env_id!r}", f"{what} requires a string of 1 to 36 characters")

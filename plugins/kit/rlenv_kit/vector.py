@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from rlenv_kit.described import objects_in
+from rlenv_kit.episodes import field_names
+from rlenv_kit.ownership import alter
 from rlenv_kit.probe import StandardEnvironment
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
@@ -18,26 +21,27 @@ from rlenv_kit.tables import (
     copied_values,
     deep_difference,
     difference,
+    holds,
 )
+from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
+    Answer,
     StandardVector,
     Table,
     VectorProbe,
     check_rows,
     compare_rows,
+    described,
+    left_difference,
     reward_of,
     row_difference,
 )
+from rlenv_kit.vector_rows import illegal_rows, row_checks
 
 __all__ = ["check_vector"]
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
 _TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
-_MOST_STEPS = 1200
-"""Steps after which a batch is left, whether an episode ended or not."""
-
-_CLOSE = 1e-6
-"""Relative difference of two rewards that count as equal: sums over rows may be taken in another order."""
 
 
 def check_vector(
@@ -83,8 +87,9 @@ def check_vector(
         supervisor.close = envs.close
         probes.append(VectorProbe(envs, steps, seed, log))
         (probe,) = probes
-        rows, others = _Rows(probe), _Others(probe, make, single)
-        return in_order(_ORDER, [*declared(vars(_Rows), rows, probe), *declared(vars(_Others), others, probe)])
+        return in_order(_ORDER, [
+            *declared(vars(_Rows), _Rows(probe), probe), *row_checks(probe), *other_checks(probe, make, single),
+        ])  # fmt: skip
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
@@ -94,7 +99,8 @@ def check_vector(
 
 _ORDER = (
     "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
-    "ownership", "some", "ends", "inference", "size", "single", "closed",
+    "ownership", "some", "ends", "inference", "size", "single", "closed", "messages", "two batches", "process", "sizes",
+    "some too early",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -109,6 +115,7 @@ class _Rows:
     def __init__(self, probe: VectorProbe) -> None:
         self._probe = probe
         self._agents: tuple[frozenset[object] | None] | None = None
+        self._names = list(probe.envs.env_ids)
 
     # -- tables ----------------------------------------------------------------------------------------
 
@@ -134,7 +141,7 @@ class _Rows:
     @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset")
     def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
-        for action in probe.actions(_MOST_STEPS):
+        for action in probe.actions(MOST_STEPS):
             before, was_over = np.array(table["frame_no"]), over
             table, reward = probe.step(probe.request(table, action))
             self._check_table(table)
@@ -146,10 +153,10 @@ class _Rows:
                 row = int(wrong[0])
                 raise Failed(f"frame_no of row {row} is {int(table['frame_no'][row])} after {int(before[row])}",
                              "each step of an episode adds 1")  # fmt: skip
-            if was_over.any() or (over.any() and getattr(probe.envs, "autoreset", "") == "disabled"):
+            if was_over.any() or (over.any() and probe.mode == "disabled"):
                 return
         probe.note(
-            "6.2.3.1-T1.terminated", f"no end within {_MOST_STEPS} steps of a batch; later frames were not looked at"
+            "6.2.3.1-T1.terminated", f"no end within {MOST_STEPS} steps of a batch; later frames were not looked at"
         )
 
     def _check_table(self, table: Unchecked) -> None:
@@ -158,6 +165,8 @@ class _Rows:
         names = list(table["env_id"])
         if len(names) != probe.num or len(set(names)) != probe.num:
             raise Failed(f"env_id has {len(set(names))} different names for {probe.num} rows", "each row has its own")
+        if names != self._names or list(probe.envs.env_ids) != self._names:
+            raise Failed(f"env_id is {names}, of the batch {list(probe.envs.env_ids)}", f"rows keep {self._names}")
         for key in ("frame_no", "terminated", "truncated"):
             value = table[key]
             if not isinstance(value, np.ndarray) or value.shape != (probe.num,) or value.dtype.kind not in "iu":
@@ -170,9 +179,23 @@ class _Rows:
                 check_observation(probe.row(table, row), probe.envs.observation)
             except Failed as finding:
                 raise Failed(f"row {row}: {finding}") from finding
+        self._check_entries(table.get("extra_info", {}))
+
+    def _check_entries(self, extra: Mapping[str, Unchecked]) -> None:
+        """Check that extra_info holds what a program can read, under names that are described if any are."""
+        probe, known = self._probe, described(self._probe.envs, "extra_info")
+        for place in objects_in(extra, "extra_info"):
+            raise Failed(place, "extra_info holds numbers, texts, arrays, lists and mappings of them")
+        for key in extra.keys() - known.keys() - {"error"}:
+            if known:
+                raise Failed(f"extra_info has {key!r}", f"the description lists {', '.join(map(str, known))}")
+        if getattr(probe.envs, "mode", None) == "inference" and holds(extra, "state"):
+            raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
     def _check_rewards(self, reward: Unchecked, table: Table) -> None:
         entries: Unchecked = check_keys(reward, _TABLE_3, (), "Table 3 of a batch")
+        if list(entries["env_id"]) != self._names:
+            raise Failed(f"env_id in Table 3 is {entries['env_id']!r:.80}", f"it must be {self._names}")
         columns = entries["reward"].values() if isinstance(entries["reward"], Mapping) else [entries["reward"]]
         for column in columns:
             if np.shape(column) != (self._probe.num,):
@@ -181,7 +204,7 @@ class _Rows:
             raise Failed(f"frame_no is {entries['frame_no']} in Table 3, and {table['frame_no']} in Table 1")
         for row in range(self._probe.num):
             check_reward({"env_id": entries["env_id"][row], "frame_no": int(entries["frame_no"][row]),
-                          "reward": reward_of(entries, row)})  # fmt: skip
+                          "reward": reward_of(entries, row)}, self._probe.declared_reward)  # fmt: skip
 
     def _check_agents(self, reward: Unchecked, table: Table) -> None:
         """Check that rewards and the agents' own observations are of the same agents in every frame, for all rows."""
@@ -192,6 +215,9 @@ class _Rows:
         elif self._agents != (agents,):
             raise Failed(f"rewards are of {_named(agents)}", f"they were of {_named(self._agents[0])} before")
         mapping = extra.get("agents")
+        if agents is None and isinstance(mapping, Mapping) and len(mapping) > 1:
+            raise Failed(f"the agents are {', '.join(map(str, mapping))}, and the reward is a single one",
+                         "with several agents it is a dictionary from agent to reward")  # fmt: skip
         if agents is None or (mapping is None and "agent" in extra):
             return
         if not isinstance(mapping, Mapping) or mapping.keys() != agents:
@@ -199,6 +225,10 @@ class _Rows:
             raise Failed(f"rewards are of {_named(agents)}, and extra_info['agents'] is {came}",
                          "with several agents it says what each of them observes")  # fmt: skip
         for agent, seen in mapping.items():
+            for unknown in set(field_names(seen)) - set(table["observation"]):
+                raise Failed(
+                    f"agent {agent!r} observes {unknown!r}", f"the observation has {list(table['observation'])}"
+                )
             for name, part in seen.items() if isinstance(seen, Mapping) else ():
                 if isinstance(part, np.ndarray) and part.shape[:1] != (probe.num,):
                     raise Failed(f"what agent {agent!r} observes as {name!r} has shape {part.shape}",
@@ -207,22 +237,25 @@ class _Rows:
     @check("unknown option", "an unknown reset option is refused, or noted", "contract", "reset")
     def unknown_option(self, probe: VectorProbe) -> None:
         try:
-            self._probe.log.call("reset", self._probe.envs.reset, {"no_such_option": 1})
+            probe.log.call("reset", probe.envs.reset, {"no_such_option": 1})
         except ValueError:
             return
         except Exception as error:
-            self._probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+            probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
             return
-        self._probe.note("contract", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
+        listed = described(probe.envs, "reset_options")
+        if listed:
+            raise Failed("reset ignored the option 'no_such_option'",
+                         f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
+        probe.note("contract", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
     @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "frames")
     def inference(self, probe: VectorProbe) -> None:
         mode = getattr(probe.envs, "mode", None)
         if mode != "inference":
             raise NotTried("the batch is not opened for inference")
-        for table, _ in probe.walk(probe.actions(5)):
-            if "state" in table.get("extra_info", {}):
-                raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
+        for table, _ in probe.walk(probe.actions(MOST_STEPS // 10)):
+            self._check_entries(table.get("extra_info", {}))
 
     # -- rows ------------------------------------------------------------------------------------------
 
@@ -253,136 +286,8 @@ class _Rows:
             others = [other for other in range(probe.num) if other != row]
             second = probe.walk(changed)
             compare_rows(first, second, others, f"while only row {row} had other actions")
-            if all(not row_difference(one, other, row) for (one, _), (other, _) in zip(first, second, strict=True)):
+            if all(_shows_same(*pair, row) for pair in zip(first, second, strict=True)):
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
-
-    @check(
-        "refusals", "an illegal action is refused in its own row, and the others move", "6.2.1-6 6.2.1-7", "rows apart"
-    )
-    def refusals(self, probe: VectorProbe) -> None:
-        """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
-        actions = probe.actions(6)
-        for row in (0, probe.num - 1):
-            for what, break_it in self._illegal(row):
-                self._refuse(actions, row, what, break_it)
-
-    def _illegal(self, row: int) -> Iterator[tuple[str, Callable[[dict[str, Unchecked]], None]]]:
-        for field in (one for one in self._probe.envs.action if not one.is_text):
-            whole = field.numpy_dtype.kind != "f"
-            low, high = field.bounds
-            for what, bound, sign in (("below", low, -1), ("above", high, 1)):
-                limits = np.iinfo(field.dtype) if whole else np.finfo(field.dtype)
-                if bound.ravel()[0] in (limits.min, limits.max):
-                    continue
-
-                def beyond(
-                    request: dict[str, Unchecked],
-                    name: str = field.name,
-                    bound: np.ndarray = bound,
-                    sign: int = sign,
-                    whole: bool = whole,
-                ) -> None:
-                    last = bound.ravel()[-1].item()
-                    number = last + sign * (1 if whole else 0.01 + abs(last) * 1e-3)
-                    values = np.array(request["action"][name])
-                    if whole and not np.iinfo(values.dtype).min <= number <= np.iinfo(values.dtype).max:
-                        values = values.astype(np.int64)
-                    flat = values[row : row + 1].reshape(-1)
-                    flat[-1] = number
-                    values[row] = flat.reshape(values[row].shape)
-                    request["action"] = {**request["action"], name: values}
-
-                yield f"{field.name} {what} its range", beyond
-            if not whole:
-
-                def not_a_number(request: dict[str, Unchecked], name: str = field.name) -> None:
-                    values = np.array(request["action"][name])
-                    values[row] = np.nan
-                    request["action"] = {**request["action"], name: values}
-
-                yield f"{field.name} not a number", not_a_number
-
-        def stale(request: dict[str, Unchecked]) -> None:
-            numbers = np.array(request["frame_no"])
-            numbers[row] += 1
-            request["frame_no"] = numbers
-
-        yield "another frame_no", stale
-
-    def _refuse(
-        self,
-        actions: list[dict[str, np.ndarray]],
-        row: int,
-        what: str,
-        break_it: Callable[[dict[str, Unchecked]], None],
-    ) -> None:
-        probe = self._probe
-        table, others = probe.reset(), [other for other in range(probe.num) if other != row]
-        straight = probe.walk(actions[:3])
-        table = probe.reset()
-        for action in actions[:2]:
-            table, _ = probe.step(probe.request(table, action))
-        before, request = copied_values(table), probe.request(table, dict(actions[2]))
-        break_it(request)
-        table, reward = probe.step(request)
-        where = f"{what} in row {row}"
-        moved = row_difference(before, table, row)
-        if moved:
-            raise Failed(f"{where}: {moved} of the row changed", "an illegal action is not carried out")
-        given = reward_of(reward, row)
-        if any(given.values()) if isinstance(given, dict) else given:
-            raise Failed(f"{where}: the row's reward is {given}", "it must be 0")
-        error = table.get("extra_info", {}).get("error")
-        told = (isinstance(error, Mapping) and row in error) or (
-            isinstance(error, list | tuple | np.ndarray) and len(error) == probe.num and bool(error[row])
-        )  # fmt: skip
-        if not told:
-            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
-        for other in others:
-            if isinstance(error, Mapping) and other in error:
-                raise Failed(f"{where}: extra_info['error'] reports row {other}")
-            problem = row_difference(straight[3][0], table, other)
-            if problem:
-                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
-        table, _ = probe.step(probe.request(table, actions[2]))
-        problem = row_difference(straight[3][0], table, row)
-        if problem:
-            raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
-
-    @check("malformed", "a malformed batch raises an error, and no row moves", "6.2.1-6", "equal episodes")
-    def malformed(self, probe: VectorProbe) -> None:
-        actions = probe.actions(4)
-        straight = probe.walk(actions)
-        table = probe.reset()
-        for number, action in enumerate(actions):
-            for what, request in self._broken(probe.request(table, action)):
-                try:
-                    probe.step(request)
-                except Failed:
-                    raise
-                except Exception:
-                    continue
-                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and no row moves")
-            table, _ = probe.step(probe.request(table, action))
-            check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
-
-    def _broken(self, request: dict[str, Unchecked]) -> Iterator[tuple[str, object]]:
-        yield "a list instead of Table 2", list(request.values())
-        for key in request:
-            yield f"Table 2 without {key}", {name: value for name, value in request.items() if name != key}
-        yield "an unknown key", {**request, "colour": 1}
-        yield "env_ids in another order", {**request, "env_id": list(request["env_id"])[::-1]}
-        yield "a row short of frame_no", {**request, "frame_no": request["frame_no"][:-1]}
-        for name, value in request["action"].items():
-            action = request["action"]
-            yield f"a row short of {name}", {**request, "action": {**action, name: value[:-1]}}
-            yield f"{name} with an extra axis", {**request, "action": {**action, name: value[None]}}
-            yield f"one row of {name} for all", {**request, "action": {**action, name: value[:1]}}
-            yield f"{name} without the leading axis", {**request, "action": {**action, name: value[0]}}
-            yield f"without {name}", {**request, "action": {k: v for k, v in action.items() if k != name}}
-            yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
-        unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
-        yield "an unknown field", {**request, "action": unknown}
 
     @check("ownership", "tables and actions are the caller's", "contract", "rows apart")
     def ownership(self, probe: VectorProbe) -> None:
@@ -390,16 +295,20 @@ class _Rows:
         straight, held = probe.walk(actions), []
         table = probe.reset()
         for number, action in enumerate(actions):
-            request = probe.request(table, {name: value.copy() for name, value in action.items()})
-            kept_action = copied_values(request["action"])
-            table, _ = probe.step(request)
-            if deep_difference(kept_action, request["action"]):
-                raise Failed("step changed the action that it was given", "an action is the caller's")
-            held.append((table["observation"], copied_values(table["observation"])))
-            for value in request["action"].values():  # type: ignore[attr-defined]
-                value[...] = 0
-            for observation, copy in held:
-                problem = deep_difference(copy, observation)
+            arrays = {name: value.copy() for name, value in action.items()}
+            request = copied_values(probe.request(table, arrays))
+            kept_request = copied_values(request)
+            answer = probe.step(request)
+            table = answer[0]
+            place = deep_difference(kept_request, request)
+            if place:
+                raise Failed(f"step changed {place} of the table that it was given", "an action is the caller's")
+            held += [(part, copied_values(part)) for part in answer]
+            for value in (request["frame_no"], *request["action"].values()):
+                if isinstance(value, np.ndarray):
+                    value[...] = np.zeros((), value.dtype)
+            for returned, copy in held:
+                problem = deep_difference(copy, returned)
                 if problem:
                     raise Failed(f"{problem} of an earlier table changed", "a returned table never changes")
             check_rows(straight[number + 1][0], table, range(probe.num), "after writing into an action",
@@ -407,10 +316,11 @@ class _Rows:
         table = probe.reset()
         for number, action in enumerate(actions):
             request = probe.request({**table, "frame_no": np.array(table["frame_no"])}, action)
-            for value in (*table["observation"].values(), table["terminated"], table["truncated"], table["frame_no"]):
-                if value.flags.writeable:
-                    value[...] = 1
-            table, _ = probe.step(request)
+            parts = [table[name] for name in ("observation", "terminated", "truncated", "frame_no")]
+            for part in (*parts, table.get("extra_info", {})):
+                alter(part)
+            table, reward = probe.step(request)
+            alter(reward["reward"])
             check_rows(straight[number + 1][0], table, range(probe.num), "after writing into a table",
                        "a table is the caller's")  # fmt: skip
 
@@ -426,25 +336,47 @@ class _Rows:
         except ValueError as reason:
             raise NotTried(f"some rows alone can't be reset: {reason}") from None
         self._check_table(table)
+        for ids in ([-1], [probe.num]):
+            self._try_ids(ids)
         if table["frame_no"][-1] != 0:
             raise Failed(f"frame_no of the row that was reset is {int(table['frame_no'][-1])}", "it must be 0")
         for row in range(probe.num - 1):
-            problem = row_difference(straight[3][0], table, row)
+            problem = left_difference(straight[3][0], table, row, probe.mode)
             if problem:
                 raise Failed(f"{problem} of row {row} changed while row {probe.num - 1} was reset")
         for number in (3, 4):
             table, _ = probe.step(probe.request(table, actions[number]))
             check_rows(straight[number + 1][0], table, range(probe.num - 1), f"after row {probe.num - 1} was reset")
+        self._try_odd_ids()
+
+    def _try_odd_ids(self) -> None:
+        probe = self._probe
+        for ids in ([1, 0], [0, 0], [0.5], ["0"], [[0]], [True]):
+            try:
+                probe.reset(ids=ids)
+            except Exception:
+                continue
+            if "ascending" in str(described(probe.envs, "reset_options").get("ids", "")):
+                raise Failed(f"reset took the ids {ids}", "the description says that they are ascending")
+            probe.note("contract", f"reset takes the ids {ids}; here they are ascending whole numbers")
+
+    def _try_ids(self, ids: list[Unchecked]) -> None:
+        probe = self._probe
+        try:
+            probe.reset(ids=ids)
+        except Exception:
+            return
+        raise Failed(f"reset took the ids {ids}", f"they are different numbers from 0 to {probe.num - 1}")
 
     # -- ends ------------------------------------------------------------------------------------------
 
     @check("ends", "an ended row goes on as the batch says", "contract", "ownership")
     def ends(self, probe: VectorProbe) -> None:
-        mode = getattr(probe.envs, "autoreset", None)
+        mode = probe.mode
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
         table, ends = probe.reset(), 0
-        for action in probe.actions(_MOST_STEPS):
+        for action in probe.actions(MOST_STEPS):
             before = copied_values(table)
             table, _ = probe.step(probe.request(table, action))
             over = np.flatnonzero(np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool))
@@ -455,7 +387,7 @@ class _Rows:
                 return
         if ends:
             return
-        raise NotTried(f"no episode ended within {_MOST_STEPS} steps")
+        raise NotTried(f"no episode ended within {MOST_STEPS} steps")
 
     def _check_end(self, mode: str, table: Table, before: Table, over: np.ndarray) -> None:
         probe, row = self._probe, int(over[0])
@@ -465,7 +397,12 @@ class _Rows:
         if int(table["frame_no"][row]) != int(before["frame_no"][row]) + 1:
             raise Failed(f"frame_no of row {row} is {int(table['frame_no'][row])} in the last frame",
                          f"it must be {int(before['frame_no'][row]) + 1}: the true last frame is shown")  # fmt: skip
-        after, reward = probe.step(probe.request(table, probe.actions(1)[0]))
+        request = probe.request(table, probe.actions(1)[0])
+        if mode == "next_step":
+            for _, break_it in illegal_rows(probe, row):
+                break_it(request)  # it is ignored
+                break
+        after, reward = probe.step(request)
         given = reward_of(reward, row)
         if any(given.values()) if isinstance(given, dict) else given:
             raise Failed(f"row {row} earned {given} after its episode's end", "it must be 0")
@@ -473,15 +410,26 @@ class _Rows:
             if after["frame_no"][row] != 0 or after["terminated"][row] or after["truncated"][row]:
                 raise Failed(f"row {row} has frame_no {int(after['frame_no'][row])} in the step after its end",
                              "with next_step that step begins the next episode, and neither flag is set")  # fmt: skip
+            if row in (after.get("extra_info", {}).get("error") or {}):
+                raise Failed(
+                    f"row {row} has an error in the step after its end", "with next_step it ignores the action"
+                )
             return
         if row not in (after.get("extra_info", {}).get("error") or {}):
             raise Failed(f"a step of row {row} after its end has no error", "with disabled it has to be reset first")
         if not after["terminated"][row] and not after["truncated"][row]:
             raise Failed(f"both flags of row {row} are 0 after its end", "with disabled one stands until its reset")
-        problem = difference({name: value[row] for name, value in table["observation"].items()},
-                             {name: value[row] for name, value in after["observation"].items()})  # fmt: skip
+        problem = row_difference(table, after, row)
         if problem:
             raise Failed(f"{problem} of row {row} changed after its end", "it stays until it is reset")
+        try:
+            begun = probe.reset(ids=[row])
+        except ValueError as reason:
+            probe.note("contract", f"an ended row can't be reset alone: {reason}")
+            return
+        if begun["frame_no"][row] != 0 or begun["terminated"][row] or begun["truncated"][row]:
+            raise Failed(f"row {row} has frame_no {int(begun['frame_no'][row])} after its reset, or a flag",
+                         "its reset begins the next episode")  # fmt: skip
 
     def _check_final(self, table: Table, before: Table, over: np.ndarray) -> None:
         final = table.get("extra_info", {}).get("final")
@@ -493,6 +441,11 @@ class _Rows:
             if np.shape(value)[:1] != (len(over),):
                 raise Failed(f"extra_info['final']['observation'][{name!r}] has shape {np.shape(value)}",
                              f"its leading axis is that of index: {len(over)}")  # fmt: skip
+        last_frames = np.asarray(before["frame_no"])[over] + 1
+        if "frame_no" in final and not np.array_equal(final["frame_no"], last_frames):
+            raise Failed(
+                f"extra_info['final']['frame_no'] is {final['frame_no']}", f"the last frames are {last_frames}"
+            )
         for place, row in enumerate(over.tolist()):
             if table["frame_no"][row] != 0:
                 raise Failed(f"frame_no of row {row} is {int(table['frame_no'][row])}", "the next episode began: 0")
@@ -502,81 +455,9 @@ class _Rows:
                     raise Failed(f"the final observation of row {row} is {what}", "it is what the last action led to")
 
 
-class _Others:
-    """Compare a batch with others made alike, and with a single environment."""
-
-    def __init__(
-        self,
-        probe: VectorProbe,
-        make: Callable[[int], StandardVector],
-        single: Callable[[], StandardEnvironment] | None,
-    ) -> None:
-        self._probe, self._make, self._single = probe, make, single
-
-    @check("size", "a row does not depend on the number of rows", "contract", "ownership")
-    def size(self, probe: VectorProbe) -> None:
-        first = probe.walk(probe.actions(probe.length))
-        for count in (1, probe.num + 2):
-            other = self._make(count)
-            try:
-                frames = probe.walk(probe.actions(probe.length, count), other)
-            finally:
-                other.close()
-            for number, ((one, _), (two, _)) in enumerate(zip(first, frames, strict=True)):
-                for row in range(min(count, probe.num)):
-                    problem = row_difference(one, two, row)
-                    if problem:
-                        raise Failed(f"frame {number}: {problem} of row {row} differs in a batch of {count}",
-                                     "a row does not depend on the others")  # fmt: skip
-
-    @check("single", "row 0 is a single environment", "contract", "size")
-    def single(self, probe: VectorProbe) -> None:
-        """Compare row 0 with a single environment up to its episode's end."""
-        if self._single is None:
-            raise NotTried("no single environment was given to compare with")
-        env = self._single()
-        try:
-            self._follow(env, probe.actions(_MOST_STEPS))
-        finally:
-            env.close()
-
-    def _follow(self, env: StandardEnvironment, actions: list[dict[str, np.ndarray]]) -> None:
-        probe = self._probe
-        table, one = probe.reset(), env.reset({"seed": probe.seed})
-        self._same(table, one, 0)
-        for number, action in enumerate(actions, 1):
-            table, reward = probe.step(probe.request(table, action))
-            own = {name: value[0] for name, value in action.items()}
-            one, gained = env.step({"env_id": env.env_id, "frame_no": one["frame_no"], "action": own})
-            ended = bool(one["terminated"] or one["truncated"])
-            self._same(table, one, number)
-            rewards = [reward_of(reward, 0), gained["reward"]]
-            pairs = [list(value.values()) if isinstance(value, Mapping) else [value] for value in rewards]
-            if not np.allclose(pairs[0], pairs[1], rtol=_CLOSE, atol=_CLOSE):
-                raise Failed(f"frame {number}: row 0 earned {rewards[0]}, a single environment {rewards[1]}")
-            if ended:
-                return
-            if number >= 4 * probe.length and number >= 300:
-                return
-
-    def _same(self, table: Table, one: Table, number: int) -> None:
-        observation = {name: value[0] for name, value in table["observation"].items()}
-        ended = bool(one["terminated"] or one["truncated"])
-        for key in ("terminated", "truncated"):
-            if int(table[key][0]) != int(one[key]):
-                shown = int(table[key][0])
-                raise Failed(f"frame {number}: {key} of row 0 is {shown}, of a single environment {one[key]}")
-        final = table.get("extra_info", {}).get("final")
-        if ended and isinstance(final, Mapping):
-            place = np.asarray(final["index"]).tolist().index(0)
-            observation = {name: np.asarray(value)[place] for name, value in final["observation"].items()}
-        name = difference(one["observation"], observation)
-        if name:
-            raise Failed(f"frame {number}: {name} of row 0 is {observation.get(name)}",
-                         f"that of a single environment is {one['observation'].get(name)}")  # fmt: skip
-
-    @check("closed", "close may be called twice", "contract")
-    def closed(self, probe: VectorProbe) -> None:
-        other = self._make(2)
-        other.close()
-        other.close()
+def _shows_same(one: Answer, other: Answer, row: int) -> bool:
+    """Return whether a row is the same in two answers, with what it earned and the last frame of its episode."""
+    if row_difference(one[0], other[0], row) or (one[1] and reward_of(one[1], row) != reward_of(other[1], row)):
+        return False
+    last = [answer[0].get("extra_info", {}).get("final") for answer in (one, other)]
+    return not deep_difference(*last)

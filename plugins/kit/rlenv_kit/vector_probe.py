@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
 
-from hal import Spec
+from hal import Field, Spec
 from rlenv_kit.report import Failed, Note
 from rlenv_kit.supervisor import CallLog
-from rlenv_kit.tables import Unchecked, copied_values, difference
+from rlenv_kit.tables import Unchecked, copied_values, difference, digest_of
 
-__all__ = ["StandardVector", "VectorProbe", "check_rows", "compare_rows", "reward_of", "row_difference"]
+__all__ = [
+    "Answer", "StandardVector", "VectorProbe", "check_rows", "compare_rows", "described", "left_difference",
+    "reward_of", "row_difference",
+]  # fmt: skip
 
 Table = Mapping[str, Unchecked]
 
@@ -61,6 +64,7 @@ class VectorProbe:
 
     def __init__(self, envs: StandardVector, steps: int, seed: int, log: CallLog) -> None:
         self.envs, self.num, self.seed, self.log, self.length = envs, envs.num_envs, seed, log, steps
+        self.mode: object = getattr(envs, "autoreset", None)
         self.notes: dict[tuple[str, str], Note] = {}
 
     def note(self, clause: str, text: str) -> None:
@@ -109,15 +113,41 @@ class VectorProbe:
         generators = [np.random.default_rng([self.seed, row]) for row in range(count)]
         return [_stacked([self.envs.action.sample(rng) for rng in generators]) for _ in range(steps)]
 
-    def walk(self, actions: list[dict[str, np.ndarray]], envs: StandardVector | None = None) -> list[Answer]:
-        """Reset, send the actions, and return copies of all answers; the answer to the reset has an empty Table 3."""
+    @property
+    def declared_reward(self) -> Field | None:
+        """The reward's description, if the batch has one."""
+        reward = getattr(getattr(self.envs, "description", None), "reward", None)
+        return reward if isinstance(reward, Field) else None
+
+    def walk(
+        self,
+        actions: list[dict[str, np.ndarray]],
+        envs: StandardVector | None = None,
+        between: Callable[[], object] = tuple,
+    ) -> list[Answer]:
+        """Reset, send the actions, and return copies of all answers; the answer to the reset has an empty Table 3.
+
+        Args:
+            actions: of all rows, for each step.
+            envs: the batch to walk; by default the one under test.
+            between: called before each step.
+        """
         kept = self if envs is None else VectorProbe(envs, self.length, self.seed, self.log)
         table = kept.reset()
         frames: list[Answer] = [(copied_values(table), {})]
         for action in actions:
+            between()
             table, reward = kept.step(kept.request(table, {name: value.copy() for name, value in action.items()}))
             frames.append((copied_values(table), copied_values(reward)))
         return frames
+
+    def digests(self) -> list[str]:
+        """Walk, and return a digest of each answer, without the names of the environments."""
+        return [
+            digest_of([{key: value for key, value in part.items() if key not in ("env_id", "extra_info")}
+                       for part in answer])
+            for answer in self.walk(self.actions(self.length))
+        ]  # fmt: skip
 
     def row(self, table: Table, row: int) -> dict[str, Unchecked]:
         """Return Table 1 of one row, without extra information."""
@@ -132,6 +162,12 @@ class VectorProbe:
 
 def _stacked(actions: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([action[name] for action in actions]) for name in actions[0]}
+
+
+def described(envs: StandardVector, key: str) -> Mapping[str, object]:
+    """Return a mapping under a key of a batch's description; empty if there is none."""
+    entries = getattr(getattr(envs, "description", None), key, {})
+    return entries if isinstance(entries, Mapping) else {}
 
 
 def reward_of(table: Table, row: int) -> Unchecked:
@@ -152,6 +188,20 @@ def row_difference(one: Table, other: Table, row: int) -> str:
         if one[key][row] != other[key][row]:
             return key
     return ""
+
+
+def left_difference(one: Table, other: Table, row: int, mode: object) -> str:
+    """Describe the difference of a row that should stand still; empty if there is none.
+
+    Args:
+        one: a Table 1.
+        other: a later one.
+        row: the row to compare.
+        mode: how a row goes on after its end; with "same_step" the flag is in the table of that step alone.
+    """
+    ended = mode == "same_step" and (one["terminated"][row] or one["truncated"][row])
+    flags = {key: other[key] for key in ("terminated", "truncated")} if ended else {}
+    return row_difference({**one, **flags}, other, row)
 
 
 def check_rows(one: Table, other: Table, rows: Iterable[int], when: str, allowed: str = "") -> None:

@@ -24,7 +24,7 @@ class LongEnvId(Lander):
         self.env_id = "x" * 37
 
 
-@fault("", "Each instance has the same env_id.")
+@fault("two instances", "Each instance has the same env_id.")
 class SameEnvId(Lander):
     def __init__(self):
         super().__init__()

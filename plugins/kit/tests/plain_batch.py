@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from hal import EpisodeError
 from plugins.kit.tests.plain import ACTION, OBSERVATION, Sleds
+
+_numbers = itertools.count()
 
 
 class SledRows:
@@ -18,7 +21,8 @@ class SledRows:
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
-        self.env_ids = [f"row-{row}" for row in range(num_envs)]
+        number = next(_numbers)
+        self.env_ids = [f"row-{number}-{row}" for row in range(num_envs)]
         self.sleds = [self.sled(row) for row in range(num_envs)]
         self.over = [False] * num_envs
         self.tables: list[Any] = []
@@ -31,6 +35,8 @@ class SledRows:
         ids, seed = options.get("ids"), options.get("seed")
         if not self.tables:
             self.tables = [None] * self.num_envs
+        if ids is not None and not set(ids) <= set(range(self.num_envs)):
+            raise ValueError(f"ids are {ids}, allowed are 0 to {self.num_envs - 1}")
         for row in range(self.num_envs) if ids is None else ids:
             self.begin(row, {} if seed is None else {"seed": self.seed_of(seed, row)})
         return self.answer(self.none(), self.none(), {})

@@ -31,6 +31,7 @@ def test_a_good_environment_passes(make: Callable[..., Environment]) -> None:
         "masks",
         "messages",
         "step extra",
+        "reset options",
     }
     assert not [note for note in report.notes if "environment variables" not in note.text]  # set as libraries load
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,7 @@ class Callers(Carts):
         Field("left_say", (), "text", meaning="to the right cart", characters=16),
         Field("right_say", (), "text", meaning="to the left cart", characters=16),
     ))  # fmt: skip
+    description = replace(Carts.description, extra_info={**Carts.description.extra_info, "inbox": "receiver -> text"})
     heard: dict[str, str]
 
     def begin(self) -> None:

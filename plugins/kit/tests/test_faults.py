@@ -66,7 +66,6 @@ HANG = {
 IMPATIENCE = Deadlines(step=2.0, reset=3.0)
 
 NOT_SEEN = {
-    "SameEnvId": "a note: whether the id is unique among instances, their maker knows",
     "SameStart": "a note: a world without chance begins alike for every seed",
     "SetsEnvironment": "a note: libraries set environment variables when they are loaded",
     "ResetAfterClose": "a note: a robot may be opened again",

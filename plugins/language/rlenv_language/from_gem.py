@@ -92,7 +92,8 @@ class GemWorld(World):
             Field("reward", (), "float64", meaning="as the environment gives it"),
             {"seed": "whole number from 0: given to the environment's reset"},
             extra_info={"info": "the environment's own", "metrics": "of the turn, as the environment gives them",
-                        "success": "whether the environment says so, where it does"},
+                        "success": "whether the environment says so, where it does",
+                        "truncated_by": "`the environment`: it cut the episode"},
         )  # fmt: skip
 
     def check_reset(self, options: Options) -> None:

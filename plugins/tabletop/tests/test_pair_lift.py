@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -206,3 +207,23 @@ def test_a_message_is_part_of_the_action() -> None:
     with pytest.raises(SpecError, match="message 'shout' is none of joint_target"):
         Agent("left", {}, {"joint_target": "left_joint_target"}, "shout")
     assert messages(TASK.agents, {}) == {"left": {}, "right": {}}
+
+
+@pytest.mark.requirement("6.2.1-6", "B.3.2-3")
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_a_row_that_does_not_act_sends_no_message(autoreset: Literal["same_step", "next_step"]) -> None:
+    """A refused row, and one whose step begins an episode; the rows beside it are heard."""
+    with rr.make_vector("so101-pair-lift", 3, seed=1, message_size=2, steps=2, autoreset=autoreset) as envs:
+        table, rng = envs.reset(), np.random.default_rng(0)
+        for step in range(3):
+            action = envs.action.sample(rng, (3,))
+            acts = np.ones(3, bool)
+            if step == 0:
+                action["right_joint_target"][1, 0], acts[1] = np.nan, False
+            if autoreset == "next_step":
+                acts &= ~(table["terminated"] | table["truncated"]).astype(bool)
+            request = {"env_id": envs.env_ids, "frame_no": table["frame_no"], "action": action}
+            table, _ = envs.step(request)
+            for sender, receiver in (("left", "right"), ("right", "left")):
+                heard = table["extra_info"]["messages"][receiver][sender]
+                np.testing.assert_array_equal(heard, np.where(acts[:, None], action[f"{sender}_message"], 0))

@@ -1,0 +1,285 @@
+"""Check what an environment describes besides its specs: entries of ``extra_info``, options, parameters (6.2, 6.4)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from hal import Field, Spec
+from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import Unchecked, check_structure, difference
+from rlenv_robot.world import ACTION_MASK
+
+__all__ = ["described_checks", "objects_in"]
+
+_UNKNOWN = "no_such_option"
+
+_FRAMES = 60
+"""Longest episode of which the last action is varied."""
+
+_VARIED = 3
+"""Frames before the last one whose actions are varied too."""
+
+
+def described_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of entries of ``extra_info``, of reset options, and of the calls' parameters."""
+    return declared(vars(_Described), _Described(probe), probe)
+
+
+class _Described:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    # -- extra_info ------------------------------------------------------------------------------------
+
+    @check(
+        "entries",
+        "extra_info holds numbers, texts, arrays, lists and mappings, under names that are described",
+        "6.4-b 6.2.3.1-T1.extra_info",
+        "error passes",
+        "masks",
+    )
+    def entries(self, probe: Probe) -> None:
+        first = probe.reset()
+        frames, refused = probe.walk(), dict[str, Unchecked]()
+        with suppress(Exception):  # how it is refused, other checks look at
+            refused = dict(probe.step({"env_id": probe.env.env_id, "frame_no": probe.reset()["frame_no"]})[0])
+        for where, table in (("a reset", first), ("a refusal", refused),
+                             *((f"frame {number}", frame.kept) for number, frame in enumerate(frames, 1))):  # fmt: skip
+            self._check_entries(where, table.get("extra_info", {}))
+
+    def _check_entries(self, where: str, extra: Mapping[str, Unchecked]) -> None:
+        probe, known = self._probe, self._probe.described("extra_info")
+        for place in objects_in(extra, "extra_info"):
+            if hasattr(getattr(probe.env, "world", None), "foreign"):
+                probe.note("6.4-b", f"{place}, which the adapted environment may hold")
+                break
+            raise Failed(f"{where}: {place}", "extra_info holds numbers, texts, arrays, lists and mappings of them")
+        for key in extra.keys() - known.keys() - {"error"}:
+            if known:
+                raise Failed(f"{where}: extra_info has {key!r}",
+                             f"the description lists {', '.join(map(str, known))}")  # fmt: skip
+            if hasattr(probe.env, "description"):
+                probe.note("6.4-b", f"extra_info[{key!r}] has no description")
+        masks = getattr(getattr(probe.env, "world", None), "masks", None)
+        if isinstance(masks, Spec) and isinstance(extra.get(ACTION_MASK), Mapping):
+            check_structure(extra[ACTION_MASK], masks, ACTION_MASK, probe.note)
+        probe.check_code(extra.get("error"))
+
+    # -- options ---------------------------------------------------------------------------------------
+
+    @check("reset options", "reset knows each option that is described", "6.4-b", "equal starts")
+    def reset_options(self, probe: Probe) -> None:
+        listed = {name: str(text) for name, text in probe.described("reset_options").items() if name != "seed"}
+        if not listed or not probe.repeatable:
+            raise NotTried("no reset option besides the seed is described, or a real machine would move")
+        for name, sentence in listed.items():
+            refusals = [self._refusal(name, value) for value in self._values(name, sentence)]
+            unknown = self._refusal(_UNKNOWN, 1)
+            if unknown and name in (refusals[0] or "") and all(one and _less(one, name) == _less(unknown, name)
+                                                               for one in refusals):  # fmt: skip
+                raise Failed(f"the option {name!r} is refused as unknown: {refusals[0]}", "the description lists it")
+            if name in probe.env.observation:
+                self._check_effect(probe.env.observation[name])
+
+    def _refusal(self, name: str, value: object) -> str | None:
+        """Return how reset refuses an option; None if it takes it."""
+        try:
+            self._probe.reset_with({name: value})
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _values(self, name: str, sentence: str) -> Iterator[object]:
+        """Yield values of several kinds, those that the option's sentence names among them."""
+        for spec in (self._probe.env.observation, self._probe.env.action):
+            if name in spec:
+                yield spec[name].sample(np.random.default_rng(0)).tolist()
+        yield from (1, 0.5, 0, 2, -1, [1], {}, True)
+        for word in re.findall(r"[\w.-]*\w", sentence):
+            yield word
+            with suppress(ValueError):
+                yield float(word) if "." in word else int(word)
+
+    def _check_effect(self, field: Field) -> None:
+        """Check that an option with the name of an observed number changes the start."""
+        if field.shape or field.is_text or not np.isfinite([field.low, field.high]).all():
+            return
+        probe, starts = self._probe, list[Table]()
+        low, high = (float(bound) for bound in field.bounds)
+        for share in (0.25, 0.75):
+            number = low + share * (high - low)
+            try:
+                starts.append(probe.reset_with({
+                    **({"seed": probe.seed} if probe.seeded else {}),
+                    field.name: number if field.numpy_dtype.kind == "f" else round(number),
+                }))  # fmt: skip
+            except Exception:
+                return  # what the option takes is its own
+        if round(high) > round(low) and not difference(starts[0]["observation"], starts[1]["observation"]):
+            raise Failed(f"the option {field.name!r} has no effect on the first observation",
+                         "the observation shows a number of its name")  # fmt: skip
+
+    @check(
+        "refused reset",
+        "a reset that is refused leaves the running episode alone, or ends it",
+        "contract",
+        "clock",
+        "error passes",
+    )
+    def refused_reset(self, probe: Probe) -> None:
+        wrong = [options for options in ({_UNKNOWN: 1}, {"seed": -1}, {"seed": "one"}, 5) if self._refuses(options)]
+        if not wrong:
+            raise NotTried("reset refuses no option")
+        first, again, table = probe.walk(8), list[Frame](), probe.reset()
+        for number, frame in enumerate(first):
+            self._refuses(wrong[number % len(wrong)])
+            try:
+                answer, reward = probe.step(_request(probe, table, frame.action))
+            except Exception:
+                return  # the episode is over
+            if error_of(answer) is not None:
+                if answer["frame_no"] != table["frame_no"] or difference(table["observation"], answer["observation"]):
+                    raise Failed(f"the frame after frame {number} is another one after a reset that was refused",
+                                 "the episode goes on, or is over")  # fmt: skip
+                return
+            again.append(frame_of(frame.action, answer, reward))
+            table = answer
+        probe.compare(first, again, "after resets that were refused")
+
+    def _refuses(self, options: object) -> bool:
+        try:
+            self._probe.reset_with(options)
+        except Exception:
+            return True
+        return False
+
+    # -- parameters ------------------------------------------------------------------------------------
+
+    @check(
+        "parameters",
+        "the calls take their parameters by the standard's names, and as what they are",
+        "6.2.2.1-2 6.2.2.2-2 6.2.2.2-3",
+        "clock",
+        "error passes",
+    )
+    def parameters(self, probe: Probe) -> None:
+        first, again = probe.walk(6), list[Frame]()
+        env: Unchecked = probe.env
+        seed = {"seed": probe.seed} if probe.seeded else {}
+        given = dict(zip(("extra_info",), probe.extra, strict=False)) or {"extra_info": {}}
+
+        def reset(options: object) -> Unchecked:
+            return env.reset(options=options)
+
+        def step(request: object) -> Unchecked:
+            return env.step(action=request, **given)
+
+        table = _named(probe, "reset", reset, seed)
+        for frame in first:
+            answer, reward = _named(probe, "step", step, _request(probe, table, frame.action))
+            again.append(frame_of(frame.action, answer, reward))
+            table = answer
+        probe.compare(first, again, "with parameters by their names")
+        self._check_kinds(probe)
+
+    def _check_kinds(self, probe: Probe) -> None:
+        """Note where a step takes an extra_info that is no mapping, or has an entry that nobody knows."""
+        env: Unchecked = probe.env
+        for value in (5, {"no_such_entry": 1}):
+            table = probe.reset()
+            if is_over(table):
+                return
+            try:
+                answer, _ = probe.log.call("step", env.step, _request(probe, table, _any(probe)), value)
+            except Exception:
+                continue
+            if error_of(answer) is None:
+                probe.note("6.2.2.2-3", f"a step takes the extra_info {value!r}, so a mistake goes unnoticed")
+
+    # -- the last action -------------------------------------------------------------------------------
+
+    @check(
+        "last answer",
+        "an episode's last observation answers its last action",
+        "6.2.2.2-1",
+        "error passes",
+        "last frame",
+    )
+    def last_answer(self, probe: Probe) -> None:
+        """Vary the last action of an episode that its time ends, and those before it."""
+        frames = probe.walk(_FRAMES) if probe.repeatable else []
+        if len(frames) < _VARIED + 2 or not frames[-1].kept["truncated"] or "agent" in _extra(frames[-1]):
+            raise NotTried(f"no episode that its time ends within {_FRAMES} frames")
+        places = range(len(frames) - _VARIED - 1, len(frames))
+        *before, last = (self._varies(frames[:place], frames[place]) for place in places)
+        if all(before) and last is False:
+            raise Failed(f"the observation of the last frame, {len(frames)}, is the same after other actions; those of "
+                         f"the {_VARIED} frames before change with their actions",
+                         "it is what the last action led to")  # fmt: skip
+
+    def _varies(self, before: list[Frame], frame: Frame) -> bool | None:
+        """Return whether another action leads to another observation; None if no other one can be compared."""
+        probe, compared = self._probe, 0
+        for draw in range(3):
+            table = probe.repeat(before)[-1].table if before else probe.reset()
+            action = probe.env.action.sample(np.random.default_rng([probe.seed, draw]))
+            answer, _ = probe.send(table, action)
+            if error_of(answer) is None and is_over(answer) == is_over(frame.kept):
+                compared += 1
+                if difference(answer["observation"], frame.observation):
+                    return True
+        return False if compared == 3 else None
+
+
+def objects_in(value: object, where: str) -> Iterator[str]:
+    """Yield the places in a structure that hold neither numbers, texts, arrays nor lists and mappings of them."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from objects_in(item, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from objects_in(item, f"an entry of {where}")
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        yield from objects_in(value.ravel().tolist(), where)
+    elif not isinstance(value, str | bytes | bool | int | float | np.ndarray | np.generic | None):
+        yield f"{where} is a {type(value).__name__}"
+
+
+def _named(probe: Probe, name: str, call: Callable[[object], Unchecked], value: object) -> Unchecked:
+    try:
+        return probe.log.call(name, call, value)
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        called = getattr(probe.env, name)
+        if any(one.kind is one.VAR_POSITIONAL for one in inspect.signature(called).parameters.values()):
+            probe.note("6.2.2.1-2", f"{name} does not take its parameters by name")
+            raise NotTried(f"{name} takes any parameters, by their place") from None
+        raise Failed(f"{name} does not take its parameters by name: {error}",
+                     "they are reset(options), step(action, extra_info)") from error  # fmt: skip
+
+
+def _request(probe: Probe, table: Table, action: Action) -> dict[str, object]:
+    copies = {name: np.array(value) for name, value in action.items()}
+    return {"env_id": probe.env.env_id, "frame_no": table["frame_no"], "action": copies}
+
+
+def _less(text: str, name: str) -> str:
+    """Return a refusal without the names and the values in it."""
+    return re.sub(rf"{_UNKNOWN}|{re.escape(name)}", "*", text)
+
+
+def _any(probe: Probe) -> Action:
+    return probe.env.action.sample(np.random.default_rng(probe.seed))
+
+
+def _extra(frame: Frame) -> Mapping[str, Unchecked]:
+    extra: Mapping[str, Unchecked] = frame.kept.get("extra_info", {})
+    return extra

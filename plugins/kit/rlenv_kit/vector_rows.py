@@ -1,0 +1,252 @@
+"""Check the rows of a batch against illegal actions of single rows, and the messages between its agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import Unchecked, copied_values, deep_difference
+from rlenv_kit.vector_probe import VectorProbe, check_rows, left_difference, reward_of, row_difference
+from rlenv_robot.tasks.agents import agents_of, messages
+
+__all__ = ["illegal_rows", "row_checks"]
+
+
+def row_checks(probe: VectorProbe) -> list[PlannedCheck]:
+    """Return the checks of refused rows, of malformed batches, and of messages."""
+    return declared(vars(_Refusals), _Refusals(probe), probe)
+
+
+def illegal_rows(probe: VectorProbe, row: int) -> Iterator[tuple[str, Callable[[dict[str, Unchecked]], None]]]:
+    """Yield ways to make a row of Table 2 illegal: words for the report, and a function that changes the table."""
+    for field in (one for one in probe.envs.action if not one.is_text):
+        whole = field.numpy_dtype.kind != "f"
+        low, high = field.bounds
+        for what, bound, sign in (("below", low, -1), ("above", high, 1)):
+            limits = np.iinfo(field.dtype) if whole else np.finfo(field.dtype)
+            if bound.ravel()[0] in (limits.min, limits.max):
+                continue
+
+            def beyond(
+                request: dict[str, Unchecked],
+                name: str = field.name,
+                bound: np.ndarray = bound,
+                sign: int = sign,
+                whole: bool = whole,
+            ) -> None:
+                last = bound.ravel()[-1].item()
+                number = last + sign * (1 if whole else 0.01 + abs(last) * 1e-3)
+                values = np.array(request["action"][name])
+                if whole and not np.iinfo(values.dtype).min <= number <= np.iinfo(values.dtype).max:
+                    values = values.astype(np.int64)
+                flat = values[row : row + 1].reshape(-1)
+                flat[-1] = number
+                values[row] = flat.reshape(values[row].shape)
+                request["action"] = {**request["action"], name: values}
+
+            yield f"{field.name} {what} its range", beyond
+        if not whole:
+
+            def not_a_number(request: dict[str, Unchecked], name: str = field.name) -> None:
+                values = np.array(request["action"][name])
+                values[row] = np.nan
+                request["action"] = {**request["action"], name: values}
+
+            yield f"{field.name} not a number", not_a_number
+
+    def stale(request: dict[str, Unchecked]) -> None:
+        numbers = np.array(request["frame_no"])
+        numbers[row] += 1
+        request["frame_no"] = numbers
+
+    yield "another frame_no", stale
+
+
+class _Refusals:
+    def __init__(self, probe: VectorProbe) -> None:
+        self._probe = probe
+
+    @check(
+        "refusals", "an illegal action is refused in its own row, and the others move", "6.2.1-6 6.2.1-7", "rows apart"
+    )
+    def refusals(self, probe: VectorProbe) -> None:
+        """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
+        actions = probe.actions(6)
+        for row in (0, probe.num - 1):
+            for what, break_it in illegal_rows(probe, row):
+                self._refuse(actions, row, what, break_it)
+        self._refuse_all(actions)
+
+    def _refuse(
+        self,
+        actions: list[dict[str, np.ndarray]],
+        row: int,
+        what: str,
+        break_it: Callable[[dict[str, Unchecked]], None],
+    ) -> None:
+        probe = self._probe
+        table, others = probe.reset(), [other for other in range(probe.num) if other != row]
+        straight = probe.walk(actions[:3])
+        table = probe.reset()
+        for action in actions[:2]:
+            table, _ = probe.step(probe.request(table, action))
+        before, request = copied_values(table), probe.request(table, dict(actions[2]))
+        break_it(request)
+        table, reward = probe.step(request)
+        where = f"{what} in row {row}"
+        moved = left_difference(before, table, row, probe.mode)
+        if moved:
+            raise Failed(f"{where}: {moved} of the row changed", "an illegal action is not carried out")
+        given = reward_of(reward, row)
+        if any(given.values()) if isinstance(given, dict) else given:
+            raise Failed(f"{where}: the row's reward is {given}", "it must be 0")
+        error = table.get("extra_info", {}).get("error")
+        told = (isinstance(error, Mapping) and row in error) or (
+            isinstance(error, list | tuple | np.ndarray) and len(error) == probe.num and bool(error[row])
+        )  # fmt: skip
+        if not told:
+            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
+        for other in others:
+            if isinstance(error, Mapping) and other in error:
+                raise Failed(f"{where}: extra_info['error'] reports row {other}")
+            problem = row_difference(straight[3][0], table, other)
+            if problem:
+                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
+        self._check_named(error[row], what, where)
+        table, _ = probe.step(probe.request(table, actions[2]))
+        if row in (table.get("extra_info", {}).get("error") or {}):
+            raise Failed(f"{where}: the legal action after it has an error", "an error is reported for its own action")
+        problem = row_difference(straight[3][0], table, row)
+        if problem:
+            raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
+
+    def _check_named(self, error: Unchecked, what: str, where: str) -> None:
+        """Check that an error which names a field names the wrong one."""
+        named = str(error.get("field", "")).rpartition(".")[2] if isinstance(error, Mapping) else ""
+        wrong = what.partition(" ")[0]
+        names = self._probe.envs.action.names
+        if named in names and wrong in names and named != wrong:
+            raise Failed(f"{where}: the error names the field {named!r}", "an error names what is wrong")
+
+    def _refuse_all(self, actions: list[dict[str, np.ndarray]]) -> None:
+        """Make the actions of all rows but one illegal at once."""
+        probe = self._probe
+        for spared in range(probe.num):
+            table = probe.reset()
+            before, request = copied_values(table), probe.request(table, dict(actions[0]))
+            rows = [row for row in range(probe.num) if row != spared]
+            for row in rows:
+                ways = list(illegal_rows(probe, row))
+                ways[row % len(ways)][1](request)
+            after, reward = probe.step(request)
+            error = after.get("extra_info", {}).get("error") or {}
+            for row in rows:
+                told = row in error if isinstance(error, Mapping) else len(error) == probe.num and bool(error[row])
+                given = reward_of(reward, row)
+                if not told:
+                    raise Failed(f"the actions of the rows {rows} were illegal, and row {row} has no error",
+                                 "each refused row is reported")  # fmt: skip
+                if left_difference(before, after, row, probe.mode) or (
+                    any(given.values()) if isinstance(given, dict) else given
+                ):
+                    raise Failed(f"the actions of the rows {rows} were illegal, and row {row} moved or earned {given}",
+                                 "an illegal action is not carried out")  # fmt: skip
+
+    @check("malformed", "a malformed batch raises an error, and no row moves", "6.2.1-6", "equal episodes")
+    def malformed(self, probe: VectorProbe) -> None:
+        actions = probe.actions(4)
+        straight = probe.walk(actions)
+        table = probe.reset()
+        for number, action in enumerate(actions):
+            for what, request in self._broken(probe.request(table, action)):
+                try:
+                    probe.step(request)
+                except Failed:
+                    raise
+                except Exception:
+                    continue
+                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and no row moves")
+            table, _ = probe.step(probe.request(table, action))
+            check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
+
+    def _broken(self, request: dict[str, Unchecked]) -> Iterator[tuple[str, object]]:
+        yield "a list instead of Table 2", list(request.values())
+        for key in request:
+            yield f"Table 2 without {key}", {name: value for name, value in request.items() if name != key}
+        yield "an unknown key", {**request, "colour": 1}
+        yield "env_ids in another order", {**request, "env_id": list(request["env_id"])[::-1]}
+        yield "a row short of frame_no", {**request, "frame_no": request["frame_no"][:-1]}
+        for name, value in request["action"].items():
+            action = request["action"]
+            yield f"a row short of {name}", {**request, "action": {**action, name: value[:-1]}}
+            yield f"{name} with an extra axis", {**request, "action": {**action, name: value[None]}}
+            yield f"one row of {name} for all", {**request, "action": {**action, name: value[:1]}}
+            yield f"{name} without the leading axis", {**request, "action": {**action, name: value[0]}}
+            yield f"without {name}", {**request, "action": {k: v for k, v in action.items() if k != name}}
+            yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
+        unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
+        yield "an unknown field", {**request, "action": unknown}
+
+    # -- messages --------------------------------------------------------------------------------------
+
+    @check(
+        "messages", "a message is its sender's and reaches the others, a refused one nobody", "B.3.2-3", "rows apart"
+    )
+    def messages(self, probe: VectorProbe) -> None:
+        agents = agents_of(getattr(probe.envs, "task", probe.envs))
+        table, told = probe.reset(), 0
+        for action in probe.actions(12):
+            request = probe.request(table, action)
+            table, _ = probe.step(request)
+            sent = table.get("extra_info", {}).get("messages")
+            if not isinstance(sent, Mapping):
+                continue
+            told += 1
+            self._check_sent(sent, table["extra_info"].get("agents"), action)
+            if any(agent.message for agent in agents):
+                place = deep_difference(messages(agents, action), sent, "messages")
+                if place:
+                    raise Failed(f"{place} is not what the actions hold", "a message is a part of its sender's action")
+        if not told:
+            raise NotTried("no table has messages between agents")
+        self._check_refused(probe.actions(1)[0])
+
+    def _check_sent(self, sent: Mapping[str, Unchecked], known: Unchecked, action: Mapping[str, np.ndarray]) -> None:
+        """Check whose messages arrive where, by the agents' names, and by the names of fields that begin with one."""
+        known = known if isinstance(known, Mapping) else {}
+        for receiver, inbox in sent.items():
+            for sender, message in inbox.items() if isinstance(inbox, Mapping) else ():
+                if known and not {sender, receiver} <= known.keys():
+                    raise Failed(f"a message is from {sender!r} to {receiver!r}", f"the agents are {', '.join(known)}")
+                if sender == receiver:
+                    raise Failed(f"{receiver!r} gets its own message", "it reaches the other agents")
+                if np.shape(message)[:1] != (self._probe.num,):
+                    raise Failed(f"the message of {sender!r} has shape {np.shape(message)}",
+                                 f"its leading axis is {self._probe.num}")  # fmt: skip
+                fields = [
+                    name for name, value in action.items() if value.size > self._probe.num or value.dtype.kind != "i"
+                ]
+                equal = [name for name in fields if np.array_equal(action[name], message)]
+                owners = {agent for agent in known for name in equal if str(name).startswith(f"{agent}_")}
+                if equal and owners and sender not in owners:
+                    raise Failed(f"the message of {sender!r} to {receiver!r} is the action's {equal[0]}",
+                                 "a message is a part of its sender's action")  # fmt: skip
+
+    def _check_refused(self, action: Mapping[str, np.ndarray]) -> None:
+        """Check that the message of a refused row arrives nowhere."""
+        probe = self._probe
+        for what, break_it in illegal_rows(probe, 0):
+            table = probe.reset()
+            request = probe.request(table, dict(action))
+            break_it(request)
+            table, _ = probe.step(request)
+            for inbox in (table.get("extra_info", {}).get("messages") or {}).values():
+                for message in inbox.values() if isinstance(inbox, Mapping) else ():
+                    for name, value in action.items():
+                        same = np.shape(message) == value.shape and np.array_equal(value[1:], message[1:])
+                        if same and value[1:].any() and value[0].any() and np.array_equal(message[0], value[0]):
+                            raise Failed(f"{what} in row 0: the row's {name} arrived as a message",
+                                         "a refused action sends none")  # fmt: skip
