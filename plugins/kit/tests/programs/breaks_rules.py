@@ -15,10 +15,11 @@ import time
 from typing import Any
 
 KIND = sys.argv[1] if len(sys.argv) > 1 else ""
+NAME = f"digits-{os.getpid()}"
 _AT = 60
 _FIELD = {"shape": [], "dtype": "int32", "low": 0, "high": 9, "unit": "1", "meaning": "a number"}
 _DESCRIPTION: dict[str, Any] = {
-    "env_id": "digits", "calls": ["describe", "reset", "step", "close"],
+    "env_id": NAME, "calls": ["describe", "reset", "step", "close"],
     "observation": {"name": "seen", "fields": [{"name": "digit", **_FIELD}]},
     "action": {"name": "done", "fields": [{"name": "add", **_FIELD}]},
     "reward": {"name": "reward", **_FIELD},
@@ -58,10 +59,10 @@ class Digits:
             return self.step(request["action"] if KIND != "takes-more" or _is_digit(extra.get("weight")) else None)
         return {"error": {"code": "state", "message": f"it is {self.phase}"}}
 
-    def reset(self, options: dict[str, Any]) -> dict[str, Any]:
+    def reset(self, options: Any) -> dict[str, Any]:
         """Begin an episode."""
-        seed = options.get("seed", 0)
-        if options.keys() - {"seed"} or type(seed) is not int or seed < 0:
+        seed = options.get("seed", 0) if isinstance(options, dict) else -1
+        if seed == -1 or options.keys() - {"seed"} or type(seed) is not int or seed < 0:
             return {"error": {"code": "option", "message": "allowed is seed, a whole number from 0"}}
         if options:
             self.rng = random.Random(seed)
@@ -72,7 +73,7 @@ class Digits:
         """Add to the digit, or refuse."""
         legal = isinstance(action, dict) and action.keys() == {"env_id", "frame_no", "action"}
         values = action["action"] if legal else None
-        legal = legal and action["env_id"] == "digits" and type(action["frame_no"]) is int
+        legal = legal and action["env_id"] == NAME and type(action["frame_no"]) is int
         legal = legal and action["frame_no"] == self.frame_no and isinstance(values, dict) and values.keys() == {"add"}
         if not legal or not _is_digit(values["add"]):
             table = self.table()
@@ -86,13 +87,13 @@ class Digits:
         """Return Table 1."""
         ended = int(self.phase == "ended")
         own = {"own": [None if self.frame_no == 7 else self.digit]}
-        return {"env_id": "digits", "frame_no": self.frame_no, "observation": {"digit": self.digit},
+        return {"env_id": NAME, "frame_no": self.frame_no, "observation": {"digit": self.digit},
                 **({"extra_info": {"agents": {"all": own}}} if KIND == "own-null" else {}),
                 "terminated": 0, "truncated": ended}  # fmt: skip
 
     def reward(self, value: int) -> dict[str, Any]:
         """Return Table 3."""
-        return {"env_id": "digits", "frame_no": self.frame_no, "reward": value}
+        return {"env_id": NAME, "frame_no": self.frame_no, "reward": value}
 
 
 def break_rule(answer: dict[str, Any], line: str) -> str:
