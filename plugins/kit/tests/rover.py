@@ -92,7 +92,9 @@ class Rover:
         return self.state()
 
     def close(self) -> None:
+        """Brake: the wheels run out."""
         self.closed = True
+        Rover.stop(self, "closed")
 
     def state(self) -> RobotState:
         sensors = {"wheel_speed": self.speed.astype(np.float32), "grip": np.array(self.grip, np.int8),
