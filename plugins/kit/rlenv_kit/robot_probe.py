@@ -101,16 +101,21 @@ def is_driven(field: Field) -> bool:
 
 
 def pairs_of_speeds(spec: RobotSpec) -> list[tuple[str, str]]:
-    """Return pairs of sensors: a place, and its speed, by unit, shape and the longest common beginning of the names."""
-    pairs = []
-    for place in spec.sensors:
-        common = {
-            other.name: _shared(other.name, place.name) for other in spec.sensors
-            if other.shape == place.shape and other.unit == f"{place.unit}/s"
-        }  # fmt: skip
-        best = [name for name, length in common.items() if length == max(common.values())]
-        pairs += [(place.name, best[0])] if len(best) == 1 else []
-    return pairs
+    """Return pairs of sensors: a place, and its speed, by unit, shape and the first word of their names.
+
+    Where one place and one speed have such a unit and shape, their names may be any. A place that measures a command
+    comes before a goal of the same first word.
+    """
+    pairs, measured = list[tuple[str, str]](), set(spec.measured_by.values())
+    for speed in spec.sensors:
+        alike = [other for other in spec.sensors if other.shape == speed.shape]
+        places = [other.name for other in alike if f"{other.unit}/s" == speed.unit]
+        near = max((_shared(name, speed.name) for name in places), default=0)
+        if len(places) > 1 or sum(other.unit == speed.unit for other in alike) > 1:
+            places = [name for name in places if "_" in speed.name[:near] and _shared(name, speed.name) == near]
+        best = [name for name in places if name in measured] or places
+        pairs += [(best[0], speed.name)] if len(best) == 1 else []
+    return [pair for pair in pairs if [place for place, _ in pairs].count(pair[0]) == 1]
 
 
 def _shared(one: str, other: str) -> int:
@@ -423,7 +428,7 @@ class RobotProbe:
         spec = self.robot.spec
         counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
         for name in counters:
-            self.note(f"sensor {name} goes on over resets, and never falls")
+            self.note(f"sensor {name} goes on over resets")
         for number, (before, after) in enumerate(zip(first, second, strict=True)):
             measured = [{name: value for name, value in state.sensors.items() if name not in counters}
                         for state in (before, after)]  # fmt: skip
@@ -438,12 +443,21 @@ class RobotProbe:
 
 
 def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
-    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
+    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell.
+
+    A number that is no whole one must go on within a walk too, since one that is drawn at each reset stays in it. A
+    whole number that falls by 1 between the walks, such as a charge in percent, counts as well.
+    """
     values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors])
     if values.dtype.kind not in "fiu":
         return False
     half = len(values) // 2
-    return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
+    rises = half > 1 and bool((np.diff(values.astype(float), axis=0) >= 0).all() and (values[half] > values[0]).any())
+    if values.dtype.kind == "f":
+        return rises and bool((values[half - 1] > values[0]).any())
+    return rises or bool(
+        half > 1 and int(np.ptp(values)) == 1 and np.abs(np.diff(values.astype(float), axis=0)).sum() == 1
+    )
 
 
 def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], slack: float) -> str:

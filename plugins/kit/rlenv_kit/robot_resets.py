@@ -104,12 +104,14 @@ def _refused_resets(probe: RobotProbe) -> None:
     probe.stop(stop_reason())
     try:
         for what, options in wrong:
+            reading = probe.read()
             try:
                 probe.reset({**options, **clear_stop()})
             except Failed:
                 raise
             except Exception:
                 event = f"after a reset with {what}, which was refused"
+                check_held(probe.robot.spec, reading, probe.read(), event, "a reset that is refused moves nothing")
                 refused(probe, partial(probe.step, hold), RobotStopped, f"a step {event}")
                 refused(probe, probe.reset, RobotStopped, f"a reset without a reason {event}")
                 refusing.append((what, options))
@@ -124,7 +126,6 @@ def _refused_resets(probe: RobotProbe) -> None:
     first = [copied(state) for state in probe.walk()]
 
     def disturb(state: RobotState) -> None:
-        before = copied(state)
         for what, options in refusing:
             try:
                 probe.reset(options)
@@ -133,8 +134,6 @@ def _refused_resets(probe: RobotProbe) -> None:
             except Exception:
                 continue
             raise Failed(f"a reset with {what} was refused while the robot was stopped, and accepted later")
-        now = probe.read()
-        check_held(probe.robot.spec, before, now, "with a reset that was refused", "a refused reset moves nothing")
 
     try:
         second = probe.walk(disturb)
@@ -142,7 +141,7 @@ def _refused_resets(probe: RobotProbe) -> None:
         probe.note(f"after a refused reset a step raises EpisodeError: {error}")
         return
     if probe.repeatable is not False and probe.simulated:
-        probe.compare(first, second, "after resets that were refused", slack=0.01)  # read may draw noise
+        probe.compare(first, second, "after resets that were refused", slack=0.01)
 
 
 # -- options ---------------------------------------------------------------------------------------------------

@@ -297,7 +297,7 @@ def _stop_ends_the_step(probe: RobotProbe) -> None:
             usual, way = (np.abs(np.asarray(end.sensors[sensor], float) - np.asarray(begin.sensors[sensor], float))
                           for begin, end in ((before, last), (last, stopped)))  # fmt: skip
             share_s = 1 - rest_s / took_s
-            later += bool(((way > (share_s + 0.3) * usual) & (usual > 0.005 * span_of(spec.commands[name]))).any())
+            later += bool(((way > (share_s + 0.3) * usual) & (usual > 0.002 * span_of(spec.commands[name]))).any())
     if later >= 2:
         raise Failed(
             "the motion of a step went on after a stop during it had returned", "a stopped robot holds at once"

@@ -92,9 +92,8 @@ class Rover:
         return self.state()
 
     def close(self) -> None:
-        """Brake: the wheels run out."""
-        self.closed = True
-        Rover.stop(self, "closed")
+        """Brake."""
+        self.closed, self.speed = True, np.zeros(2)
 
     def state(self) -> RobotState:
         sensors = {"wheel_speed": self.speed.astype(np.float32), "grip": np.array(self.grip, np.int8),
