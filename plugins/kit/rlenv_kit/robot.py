@@ -458,7 +458,9 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     after = None if before is None else probe.read()
     spec = probe.robot.spec
     check_held(spec, before, after, "after close", "a closed robot moves nothing")
-    for name, sensor in spec.measured_by.items() if after is not None else ():
+    if after is None:
+        return
+    for name, sensor in spec.measured_by.items():
         field = spec.commands[name]
         if is_driven(field) and not is_effort(field):
             speed = np.abs(np.asarray(after.sensors[sensor], float))

@@ -256,9 +256,9 @@ def _reads(probe: RobotProbe) -> None:
     if probe.repeatable is False or not probe.simulated:
         return
     measured = set(spec.measured_by.values())
-    pairs = [[state._replace(sensors={name: state.sensors[name] for name in measured}) for state in walk]
-             for walk in (first, second)]  # fmt: skip
-    probe.compare(*pairs, "after readings between the steps, which were written into", slack=0.01)
+    one, other = ([state._replace(sensors={name: state.sensors[name] for name in measured}) for state in walk]
+                  for walk in (first, second))  # fmt: skip
+    probe.compare(one, other, "after readings between the steps, which were written into", slack=0.01)
 
 
 # -- chance ----------------------------------------------------------------------------------------------------
