@@ -66,10 +66,10 @@ class Arm:
         if self.closed:
             raise EpisodeError("closed")
         check_clears(self.stopped, options)
-        start = {**self.spec.home, **options.get("start", {})}
-        target = np.array(self.spec.commands.validate(start, "start")["target"])
+        self.stopped = None
         self.rng = np.random.default_rng(options.get("seed"))
-        self.stopped, self.target = None, target
+        start = {**self.spec.home, **options.get("start", {})}
+        self.target = np.array(self.spec.commands.validate(start, "start")["target"])
         self.place(self.target)
         return self.read()
 

@@ -92,8 +92,7 @@ class Rover:
         return self.state()
 
     def close(self) -> None:
-        """Brake."""
-        self.closed, self.speed = True, np.zeros(2)
+        self.closed = True
 
     def state(self) -> RobotState:
         sensors = {"wheel_speed": self.speed.astype(np.float32), "grip": np.array(self.grip, np.int8),

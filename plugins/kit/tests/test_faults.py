@@ -31,7 +31,6 @@ from plugins.kit.tests import (
     other_styles,
     ownership_faults,
     refusal_faults,
-    robot_class_faults,
     robot_faults,
     rover,
     rover_faults,
@@ -69,6 +68,8 @@ IMPATIENCE = Deadlines(step=2.0, reset=3.0)
 NOT_SEEN = {
     "SameStart": "a note: a world without chance begins alike for every seed",
     "SetsEnvironment": "a note: libraries set environment variables when they are loaded",
+    "ResetAfterClose": "a note: a robot may be opened again",
+    "StampsFall": "a note: the clock of a replay begins anew with a reset",
     "LargeSeed": "no clause says how large a seed may be",
     "RenderTakesAll": "a note: the options of render are the environment's own",
     "AppliedIsMeasured": "the gantry reaches every goal within a period, so both are equal",
@@ -125,7 +126,6 @@ CHECK_OF: dict[ModuleType, Check] = {
     ), _environment),
     **dict.fromkeys((
         robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
-        robot_class_faults,
     ), check_robot),
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
     source_class_faults: check_source,
