@@ -105,7 +105,8 @@ def _check_ahead(field: Field, sensor: str, start: RobotState, now: RobotState, 
     """Check that what is measured does not run ahead of what applied says, as if more had been applied."""
     told = np.asarray(now.applied[field.name], float) - np.asarray(start.applied[field.name], float)
     moved = np.asarray(now.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
-    ahead = np.sign(asked) * (moved - told) - _AHEAD * span_of(field)
+    towards = np.sign(asked)
+    ahead = np.minimum(towards * moved, np.abs(asked)) - towards * told - _AHEAD * span_of(field)  # it may overshoot
     if (ahead[asked != 0] > 0).any():
         raise Failed(f"{sensor} moved by {np.abs(moved).max():.4g} {field.unit} with a command, and applied "
                      f"{field.name} by {np.abs(told).max():.4g}", "it is what the actuators received")  # fmt: skip

@@ -267,7 +267,7 @@ class _Tables:
     def options(self, probe: SourceProbe) -> None:
         for name, place in probe.changed.items():
             raise Failed(f"{name} changed the option {place} in the dictionary that it was given",
-                         "options are the caller's")  # fmt: skip
+                         "options are the caller's", how=f"{name} with that option")  # fmt: skip
 
     @check("ownership", "batches and options are the caller's", "contract", "seed")
     def ownership(self, probe: SourceProbe) -> None:

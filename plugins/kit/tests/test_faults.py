@@ -197,7 +197,7 @@ def test_no_check_accuses_what_the_table_lists(name: str) -> None:
 
 TWO_FINDINGS = {
     "ClosesAll", "FinalIsMissing", "FirstWalkNeverComes", "FrameNumbersAreTheCallers", "HalfObeysNaN", "NextStepMoves",
-    "PopsFromTheAction",
+    "MeasuresTheRequest", "PopsFromTheAction", "ThresholdIgnored",
 }  # fmt: skip
 """Faults that show in two ways."""
 

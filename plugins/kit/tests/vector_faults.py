@@ -383,7 +383,7 @@ class EndedRowIsSilent(SledRowsThatStay):
         )
 
 
-@fault("inference")
+@fault("inference or reset")
 class StateInInference(SledRows):
     mode = "inference"
 
