@@ -84,9 +84,7 @@ class StopFile:
         self._saved = threading.Event()
         self._saved.set()
         self._tried = threading.Event()  # to put a first record on the disk, with success or without
-        self._is_on_disk = (
-            threading.Event()
-        )  # a record of this file, and the file's name: a loss of power takes neither
+        self._is_on_disk = threading.Event()  # a record and the file's name: a loss of power takes neither
         self._thread: threading.Thread | None = None
         self._descriptor = -1
         self._order = 0  # of the newest record in the file

@@ -18,8 +18,8 @@ from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictT
 from rlenv_robot.tasks.task_shapes import check_goal, check_results
 
 __all__ = [
-    "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "RecentReadings", "check_seed",
-    "check_seed_alone", "episode_rng", "random_seed", "verdict_reward",
+    "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "RecentReadings", "SeedOption",
+    "check_seed", "episode_rng", "random_seed", "verdict_reward",
 ]  # fmt: skip
 
 Mode = Literal["training", "inference"]
@@ -395,15 +395,18 @@ def random_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
-def check_seed_alone(options: Options) -> None:
-    """Refuse options of a reset that takes ``seed`` alone.
+class SeedOption:
+    """Check the options of a world whose reset takes ``seed`` alone (a `rlenv_robot.world.CheckingWorld`)."""
 
-    Raises:
-        ValueError: another option is given, or the seed is not a whole number of at least 0.
-    """
-    check_options(options, "reset", '{"seed": 7}', ("seed",))
-    if options.get("seed") is not None:
-        check_seed(options["seed"])
+    def check_reset(self, options: Options) -> None:
+        """Check the options of a reset without any effect.
+
+        Raises:
+            ValueError: another option is given, or the seed is not a whole number of at least 0.
+        """
+        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        if options.get("seed") is not None:
+            check_seed(options["seed"])
 
 
 def check_seed(seed: object) -> int:

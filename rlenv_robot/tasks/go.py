@@ -11,7 +11,7 @@ from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
 from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options
-from rlenv_robot.tasks.episode_rules import check_seed_alone
+from rlenv_robot.tasks.episode_rules import SeedOption
 from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWorld, first_part
 
 __all__ = ["Go", "Group", "board_image", "group_at", "neighbours", "play", "score", "sgf"]
@@ -142,7 +142,7 @@ def sgf(moves: Sequence[int], size: int, komi: float, result: str = "?") -> str:
     return f"({head}{''.join(nodes)})\n"
 
 
-class Go(TurnBasedWorld):
+class Go(SeedOption, TurnBasedWorld):
     """Play Go. Two players take turns; one agent plays both, or two agents share the environment.
 
     Illegal moves: an occupied point, suicide, and a repetition of an earlier position (positional superko). Two
@@ -214,14 +214,6 @@ class Go(TurnBasedWorld):
     def layout(self) -> FrameLayout:
         """The layout of a recorded frame: observation and action."""
         return FrameLayout(self.observation, self.action)
-
-    def check_reset(self, options: Options) -> None:
-        """Check the options of a reset, which takes ``seed`` alone, without any effect.
-
-        Raises:
-            ValueError: an option is unknown, or the seed is wrong.
-        """
-        check_seed_alone(options)
 
     def reset(self, options: Options) -> TimeStep:
         """Clear the board; black moves first. The option ``seed`` is accepted but has no effect."""

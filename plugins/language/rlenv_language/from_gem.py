@@ -15,7 +15,7 @@ from rlenv_language.text.view import text_field
 from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options
-from rlenv_robot.tasks.episode_rules import check_seed_alone
+from rlenv_robot.tasks.episode_rules import SeedOption
 from rlenv_robot.world import EnvDescription, TimeStep, World
 
 __all__ = ["GemWorld", "aggregate", "from_gem"]
@@ -49,7 +49,7 @@ def aggregate(turns: list[Mapping[str, float]], modes: Mapping[str, str]) -> dic
     return {name: _MODES[modes.get(name, "mean")](numbers) for name, numbers in values.items()}
 
 
-class GemWorld(World):
+class GemWorld(SeedOption, World):
     """A `World` around a text environment with gem's interface. Values that break the interface raise TypeError.
 
     Args:
@@ -95,14 +95,6 @@ class GemWorld(World):
                         "success": "whether the environment says so, where it does",
                         "truncated_by": "`the environment`: it cut the episode"},
         )  # fmt: skip
-
-    def check_reset(self, options: Options) -> None:
-        """Check the options of a reset, which takes ``seed`` alone, without any effect.
-
-        Raises:
-            ValueError: an option is unknown, or the seed is wrong.
-        """
-        check_seed_alone(options)
 
     def reset(self, options: Options) -> TimeStep:
         """Reset the gem environment.

@@ -10,7 +10,7 @@ import numpy as np
 from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.episode_rules import check_seed, check_seed_alone, episode_rng, random_seed
+from rlenv_robot.tasks.episode_rules import SeedOption, check_seed, episode_rng, random_seed
 from rlenv_robot.tasks.text_hints import TextCommand, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
@@ -48,7 +48,7 @@ def shortest_way(board: np.ndarray) -> list[int] | None:
     return None
 
 
-class FrozenLake(World):
+class FrozenLake(SeedOption, World):
     """Walk from the upper left corner of a frozen lake to its goal, the lower right corner.
 
     The seed draws the holes; a lake without a way to the goal is drawn again. On slippery ice a move goes in the chosen
@@ -107,14 +107,6 @@ class FrozenLake(World):
             extra_info={"success": "whether the player is at the goal", "truncated_by": "`time`: too many moves",
                         "effective": "whether the last move moved the player"},
         )  # fmt: skip
-
-    def check_reset(self, options: Options) -> None:
-        """Check the options of a reset, which takes ``seed`` alone, without any effect.
-
-        Raises:
-            ValueError: an option is unknown, or the seed is wrong.
-        """
-        check_seed_alone(options)
 
     def reset(self, options: Options) -> TimeStep:
         """Draw a lake, and put the player into its upper left corner.

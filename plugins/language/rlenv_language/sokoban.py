@@ -10,7 +10,7 @@ import numpy as np
 from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.episode_rules import check_seed, check_seed_alone, episode_rng, random_seed
+from rlenv_robot.tasks.episode_rules import SeedOption, check_seed, episode_rng, random_seed
 from rlenv_robot.tasks.text_hints import TextCommand, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
@@ -109,7 +109,7 @@ def _way(state: State, parents: Mapping[State, tuple[State, int] | None]) -> lis
     return moves[::-1]
 
 
-class Sokoban(World):
+class Sokoban(SeedOption, World):
     """Push boxes onto targets in a room. The player can push one box at a time and can't pull boxes.
 
     The seed draws a solvable room by pulling boxes away from the targets. The reward of a move, as in gym-sokoban, is
@@ -167,14 +167,6 @@ class Sokoban(World):
         )  # fmt: skip
 
     # -- levels ------------------------------------------------------------------------------------------
-
-    def check_reset(self, options: Options) -> None:
-        """Check the options of a reset, which takes ``seed`` alone, without any effect.
-
-        Raises:
-            ValueError: an option is unknown, or the seed is wrong.
-        """
-        check_seed_alone(options)
 
     def reset(self, options: Options) -> TimeStep:
         """Draw a solvable room.

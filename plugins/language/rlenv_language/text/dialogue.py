@@ -13,7 +13,7 @@ from hal.field import JsonDict
 from rlenv_language.text.view import text_field
 from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.tables import ExtraInfo, Options
-from rlenv_robot.tasks.episode_rules import check_seed, check_seed_alone, episode_rng, random_seed
+from rlenv_robot.tasks.episode_rules import SeedOption, check_seed, episode_rng, random_seed
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
 __all__ = ["Dialogue", "Said"]
@@ -31,7 +31,7 @@ class Said(TypedDict):
     content: str
 
 
-class Dialogue(World):
+class Dialogue(SeedOption, World):
     """A dialogue of one or more turns, in which the agent answers a prompt and is judged at the end.
 
     An observation is the user's message, an action the agent's answer. The reward is 0 until the dialogue ends, and
@@ -88,14 +88,6 @@ class Dialogue(World):
             {"seed": "whole number from 0: draws the prompts from here on"},
             extra_info={"score": "the judge's, at the end"},
         )
-
-    def check_reset(self, options: Options) -> None:
-        """Check the options of a reset, which takes ``seed`` alone, without any effect.
-
-        Raises:
-            ValueError: an option is unknown, or the seed is wrong.
-        """
-        check_seed_alone(options)
 
     def reset(self, options: Options) -> TimeStep:
         """Draw a prompt.
