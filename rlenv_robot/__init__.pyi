@@ -44,7 +44,7 @@ from rlenv_learn.policies.flat import FlatPolicy as FlatPolicy
 from rlenv_robot.adapters.flat import FlattenObservation as FlattenObservation
 from rlenv_robot.adapters.flat import flat_for as flat_for
 from rlenv_robot.adapters.gymnasium import to_gymnasium as to_gymnasium
-from rlenv_robot.adapters.gymnasium import to_gymnasium_vector as to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector as to_gymnasium_vector
 from rlenv_robot.config.profile import Profile as Profile
 from rlenv_robot.config.profile import load_profile as load_profile
 from rlenv_robot.data.sampling import PreferencePair as PreferencePair

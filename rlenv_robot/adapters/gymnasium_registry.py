@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, OutOfRange
+    from rlenv_robot.adapters.gymnasium import GymnasiumEnv, OutOfRange
+    from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
     from rlenv_robot.tasks.task import Task
 
 __all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
@@ -193,7 +194,7 @@ def make_vector_env(
         ValueError: as for `rlenv_robot.make_vector` and `rlenv_robot.to_gymnasium_vector`.
         RobotError: as for `rlenv_robot.make_vector`.
     """
-    from rlenv_robot.adapters.gymnasium import to_gymnasium_vector
+    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
     from rlenv_robot.registry import make_vector
 
     options.setdefault("autoreset", "next_step")  # Gymnasium's own default

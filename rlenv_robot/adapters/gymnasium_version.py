@@ -1,4 +1,4 @@
-"""Refuse a Gymnasium that is too old, by the version that is needed."""
+"""Refuse a Gymnasium that is too old for batches, by the version that is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OLDEST = (1, 1)
 
 
 def check_version(version: str) -> None:
-    """Refuse a Gymnasium that is too old.
+    """Refuse a Gymnasium that is too old for batches.
 
     Raises:
         ImportError: naming the version that is needed.
@@ -20,6 +20,6 @@ def check_version(version: str) -> None:
     if numbers < _OLDEST:
         needed = ".".join(map(str, _OLDEST))
         raise ImportError(
-            f"rlenv-robot needs gymnasium {needed} or later, and {version} is installed: pip install "
+            f"a batch needs gymnasium {needed} or later, and {version} is installed: pip install "
             f"'gymnasium>={needed},<2'"
         )

@@ -8,7 +8,8 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv, OutOfRange
+from rlenv_robot.adapters.gymnasium import OutOfRange
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
 from rlenv_robot.tables import ExtraInfo
 from rlenv_robot.vector.env import VectorEnvironment
 

@@ -13,7 +13,8 @@ from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_bridges.columns import joined, runs_for
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv, OutOfRange
+from rlenv_robot.adapters.gymnasium import OutOfRange
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
 from rlenv_robot.source import SourceData
 from rlenv_robot.tables import ExtraInfo
 from rlenv_robot.vector.env import VectorEnvironment

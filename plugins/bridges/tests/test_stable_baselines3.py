@@ -11,7 +11,8 @@ import rlenv_robot
 from hal import IllegalAction
 from rlenv_bridges.stable_baselines3 import to_stable_baselines3
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium import OutOfRange, to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium import OutOfRange
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
 from rlenv_robot.registry import task
 
 NUM, FLAT = 3, flat_for(task("so101-reach"))

@@ -11,7 +11,8 @@ from hal import IllegalAction
 from recorder.formats.runs import runs_of
 from recorder.table.table import Table
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium import OutOfRange, flat_spaces, to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium import OutOfRange, flat_spaces
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
 from rlenv_robot.registry import task
 
 with warnings.catch_warnings():

@@ -13,7 +13,8 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import rlenv_robot
 from hal import Field, IllegalAction, Spec
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
-from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, space_of, to_gymnasium, to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium import GymnasiumEnv, space_of, to_gymnasium
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv, to_gymnasium_vector
 from rlenv_robot.env import Environment
 
 pytestmark = pytest.mark.requirement("R1.1")

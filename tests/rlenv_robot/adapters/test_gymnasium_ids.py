@@ -162,7 +162,7 @@ def test_a_success_that_is_more_than_a_goal_is_refused() -> None:
 
 @pytest.mark.parametrize("version", ["0.26.3", "0.29.1", "1.0.0", "1.0.0a2"])
 def test_an_old_gymnasium_is_named_with_the_version_that_is_needed(version: str) -> None:
-    with pytest.raises(ImportError, match=re.escape(f"needs gymnasium 1.1 or later, and {version} is installed")):
+    with pytest.raises(ImportError, match=re.escape(f"gymnasium 1.1 or later, and {version} is installed")):
         check_version(version)
 
 
@@ -175,7 +175,7 @@ def test_this_gymnasium_is_new_enough() -> None:
 def test_the_version_is_named_where_an_old_gymnasium_lacks_a_part() -> None:
     code = (
         "import gymnasium, gymnasium.vector as vector; del vector.AutoresetMode; gymnasium.__version__ = '0.29.1'; "
-        "import rlenv_robot; gymnasium.make('rlenv_robot/so101-reach-v0')"
+        "import rlenv_robot as rr; rr.to_gymnasium_vector(rr.make_vector('so101-reach', 1))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "rlenv-robot needs gymnasium 1.1 or later, and 0.29.1 is installed" in done.stderr
+    assert "a batch needs gymnasium 1.1 or later, and 0.29.1 is installed" in done.stderr

@@ -111,7 +111,7 @@ def drive(envs: rr.VectorEnvironment, steps: int) -> Mapping[str, np.ndarray]:
 @drawing
 def test_gymnasiums_vector_has_images() -> None:
     pytest.importorskip("gymnasium")
-    from rlenv_robot.adapters.gymnasium import to_gymnasium_vector
+    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
 
     made = rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), steps=1)
     envs = to_gymnasium_vector(made)
