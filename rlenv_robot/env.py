@@ -27,6 +27,7 @@ from rlenv_robot.tables import (
     check_behaviour,
     check_env_id,
     check_options,
+    copied,
     keywords_error,
     step_extra_of,
 )
@@ -399,7 +400,7 @@ class Environment:
             "env_id": self.env_id,
             "frame_no": self._frame_no,
             "observation": observation,
-            "extra_info": extra_info,
+            "extra_info": copied(extra_info),  # likewise: a refused step repeats it
             "terminated": 1 if timestep.terminated else 0,
             "truncated": 1 if timestep.truncated else 0,
         }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, runtime_checkable
+from types import NoneType
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +39,7 @@ __all__ = [
     "check_env_id",
     "check_extra_info",
     "check_options",
+    "copied",
     "keywords_error",
     "step_extra_of",
 ]
@@ -177,6 +180,24 @@ def check_options(options: object, call: str, example: str, allowed: Collection[
     for name in options:
         if name not in allowed:
             raise ValueError(f"{call} option {name!r} is unknown, allowed are {', '.join(sorted(allowed))}")
+
+
+def copied(extra_info: Mapping[str, object]) -> dict[str, Any]:
+    """Return a copy of extra information that shares no array, dictionary or list with it."""
+    own: dict[str, Any] = {}
+    for name, value in extra_info.items():
+        kind = type(value)
+        if kind is dict:
+            own[name] = copied(cast("dict[str, object]", value))
+        elif kind is np.ndarray:
+            own[name] = cast("np.ndarray", value).copy()
+        else:
+            own[name] = value if kind in _PLAIN else deepcopy(value)
+    return own
+
+
+_PLAIN = frozenset({float, int, bool, str, bytes, NoneType})
+"""Types whose values nobody can change."""
 
 
 def keywords_error(call: str, keywords: Mapping[str, object]) -> TypeError:

@@ -156,7 +156,8 @@ class VectorEnvironment(BatchEnvironment):
         """Begin an episode in all environments, or in ``options["ids"]``.
 
         Args:
-            options: ``seed`` (restarts the count of episodes of all), ``ids`` (ascending numbers).
+            options: ``seed`` (restarts the count of episodes of all), ``ids`` (ascending numbers; an empty list
+                begins none).
             keywords: none is accepted; the error shows how to write them as options.
 
         Returns:
@@ -175,7 +176,8 @@ class VectorEnvironment(BatchEnvironment):
         if ids is not None and self._batch_state is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
         self._restart(options)  # only now: a refused option changes no draw that follows
-        self._begin(np.arange(self.num_envs) if ids is None else ids, everyone=ids is None)
+        if ids is None or ids.size:
+            self._begin(np.arange(self.num_envs) if ids is None else ids, everyone=ids is None)
         return self._table(self._extra_info())
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
@@ -265,7 +267,7 @@ class VectorEnvironment(BatchEnvironment):
             extra["fault"] = self._faults
         table = self._table(extra, judgement.terminated, judgement.truncated)
         reward = map_reward(judgement.reward, _float64)
-        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+        return table, {"env_id": list(self.env_ids), "frame_no": table["frame_no"], "reward": reward}
 
     def end(self, reason: str, ids: ArrayLike | None = None) -> BatchObservationTable:
         """End running episodes in an orderly way, as `Environment.end` does for one.
@@ -371,7 +373,7 @@ class VectorEnvironment(BatchEnvironment):
         assert self._batch_state is not None
         observation = self.task.observe(self._batch_state.sensors, self._goal)
         return {
-            "env_id": self.env_ids,
+            "env_id": list(self.env_ids),
             "frame_no": self._frame_no.copy(),
             "observation": {name: np.array(value) for name, value in observation.items()},
             "extra_info": extra,

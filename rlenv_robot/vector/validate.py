@@ -167,7 +167,7 @@ def check_names(names: object, env_ids: Sequence[str]) -> None:
     Raises:
         IllegalAction: the ids differ.
     """
-    if names is env_ids:  # as it comes back from reset and step
+    if isinstance(names, list) and names == env_ids:  # as it comes back from reset and step
         return
     if not isinstance(names, Sequence | np.ndarray) or isinstance(names, str) or list(names) != list(env_ids):
         raise malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")

@@ -525,3 +525,16 @@ def test_a_world_without_an_end_of_its_own_ends_in_good_order_too(env: Environme
     env.reset({"seed": 0})
     assert env.end("enough")["truncated"] == 1
     assert observer.ends[-1][0] == "ended: enough"
+
+
+def test_a_refused_step_repeats_what_the_receiver_of_the_table_before_changed() -> None:
+    with rlenv_robot.make("so101-reach") as env:
+        table = env.reset({"seed": 1})
+        middle = sum(env.action["joint_target"].bounds) / 2
+        request = {"env_id": env.env_id, "frame_no": 0, "action": {"joint_target": middle}}
+        table, _ = env.step(request)
+        applied = table["extra_info"]["applied"]["joint_target"].copy()
+        table["extra_info"]["applied"]["joint_target"][:] = 9
+        table["extra_info"].clear()
+        refused, _ = env.step({**request, "frame_no": 7})
+        np.testing.assert_array_equal(refused["extra_info"]["applied"]["joint_target"], applied)

@@ -255,7 +255,7 @@ class TensorEnvironment(BatchEnvironment):
         extra["final"] = EndedEpisodes(self.task, stepped["done"], stepped["final"])
         ends = stepped["terminated"], stepped["truncated"]
         table = self._table(stepped["frame_no"], stepped["observation"], extra, ends)
-        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": stepped["reward"]}
+        return table, {"env_id": list(self.env_ids), "frame_no": table["frame_no"], "reward": stepped["reward"]}
 
     def _give(self, values: dict[str, DeviceArray]) -> None:
         """Copy the action to the place where a recording reads it."""
@@ -386,7 +386,7 @@ class TensorEnvironment(BatchEnvironment):
         ends: tuple[torch.Tensor, torch.Tensor],
     ) -> Table:  # fmt: skip
         return {
-            "env_id": self.env_ids,
+            "env_id": list(self.env_ids),
             "frame_no": frame_no,
             "observation": observation,
             "extra_info": extra,

@@ -223,3 +223,27 @@ def test_gymnasiums_own_vector_of_processes_runs_them() -> None:
     finally:
         envs.close()
         same.close()
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_the_receiver_may_clear_the_names_of_a_table() -> None:
+    envs = vector(3)
+    obs = envs.reset()
+    names = list(envs.env_ids)
+    obs["env_id"].clear()
+    obs, reward = envs.step({**table(envs, obs, targets(0, 3)), "env_id": names})
+    reward["env_id"].clear()
+    assert obs["env_id"] == envs.env_ids == names
+    envs.close()
+
+
+def test_a_reset_of_no_environment_begins_none() -> None:
+    envs = vector(2)
+    obs = envs.reset()
+    obs, _ = envs.step(table(envs, obs, targets(0, 2)))
+    again = envs.reset({"ids": []})
+    np.testing.assert_array_equal(again["frame_no"], [1, 1])
+    np.testing.assert_array_equal(again["observation"]["joint_position"], obs["observation"]["joint_position"])
+    envs.close()
