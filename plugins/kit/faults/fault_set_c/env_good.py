@@ -67,9 +67,7 @@ class GoodOneAction(Lamp):
 @good("6.2.3.3-1", "rewards are huge and negative")
 class GoodHuge(CartWorld):
     style = "world with rewards of 1e300"
-    description = replace(
-        CartWorld.description, reward=F("reward", (), "float64", -1e301, 0, "1", "minus 1e300 a metre")
-    )
+    description = replace(CartWorld.description, reward=F("reward", (), "float64", -1e301, 0, "1", "x 1e300"))
 
     def seen(self, reward: Any) -> rr.TimeStep:
         return super().seen(reward * 1e300)

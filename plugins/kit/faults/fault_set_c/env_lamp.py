@@ -19,6 +19,7 @@ F = rr.Field
 class Lamp(WorldSubject):
     style = "world, image observation, display"
     limit = 10
+    row, column = 6, 8
     observation = rr.Spec("lamp_observation", (
         F("camera", (12, 16, 3), "uint8", 0, 255, "1", "RGB, the lamp is bright"),
         F("battery", (), "float32", 0, 1, "1", "charge"),

@@ -12,23 +12,26 @@ import numpy as np
 Script = Callable[[Callable[[], Any]], list[Any]]
 
 
-def plain(value: Any, env_id: str = "") -> Any:
-    """Return a value as comparable data that keeps types, with the id of the environment as a mark."""
+def plain(value: Any, env: Any = None) -> Any:
+    """Return a value as comparable data that keeps types, with the ids of an environment or batch as marks."""
     if isinstance(value, Mapping):
-        return {str(name): plain(one, env_id) for name, one in value.items()}
+        return {str(name): plain(one, env) for name, one in value.items()}
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), value.shape, value.tolist())
     if isinstance(value, list | tuple):
-        return [type(value).__name__, *(plain(one, env_id) for one in value)]
+        return [type(value).__name__, *(plain(one, env) for one in value)]
     if isinstance(value, str):
-        return "<id>" if value == env_id else value.replace(env_id, "<id>") if env_id else value
+        names = [] if env is None else getattr(env, "env_ids", None) or [env.env_id]
+        for row, name in enumerate(names):
+            value = value.replace(name, f"<id {row}>")
+        return value
     return (type(value).__name__, repr(value))
 
 
 def called(env: Any, call: Callable[[], Any]) -> Any:
     """Return the answer of a call as data, or the class of its exception."""
     try:
-        return plain(call(), env.env_id)
+        return plain(call(), env)
     except Exception as error:
         return f"raised {type(error).__name__}"
 
@@ -47,7 +50,7 @@ class Agent:
     def reset(self, *options: Any) -> Any:
         answer = self.env.reset(*options)
         self.seen = table_of(answer)
-        self.log.append(plain(answer, self.env.env_id))
+        self.log.append(plain(answer, self.env))
         return answer
 
     def action(self, **fixed: Any) -> dict[str, Any]:
@@ -59,7 +62,7 @@ class Agent:
     def step(self, action: Any = None, *extra: Any) -> Any:
         answer = self.env.step(self.action() if action is None else action, *extra)
         self.seen = table_of(answer)
-        self.log.append(plain(answer, self.env.env_id))
+        self.log.append(plain(answer, self.env))
         return answer
 
     def over(self) -> bool:
@@ -182,10 +185,10 @@ def rendering(env: Any, log: list[Any]) -> None:
     agent.log = log
     agent.reset({"seed": 8})
     for _ in range(6):
-        options = {"mode": "call", "to": lambda table: log.append(plain(table, env.env_id))}
-        before = plain(agent.seen, env.env_id)
+        options = {"mode": "call", "to": lambda table: log.append(plain(table, env))}
+        before = plain(agent.seen, env)
         log.append(called(env, lambda options=options: env.render(options)))
-        log.append((sorted(options), before == plain(agent.seen, env.env_id)))
+        log.append((sorted(options), before == plain(agent.seen, env)))
         if not agent.over():
             agent.step()
     log.append(called(env, env.render))

@@ -99,6 +99,9 @@ class Shell(Subject):
             raise rr.EpisodeError(f"step while the environment is {self.phase}: call reset first")
         try:
             values, extra = self.read(action), self.step_extra.read(extra_info)
+            if "behaviour" in extra:
+                words = "extra_info.behaviour is unknown here"
+                raise rr.IllegalAction(rr.Violation("unknown", "extra_info.behaviour", (), words))
             self.rules(values)
         except rr.IllegalAction as refused:
             return self.refuse(refused.violation)
