@@ -41,11 +41,11 @@ class SlidesWiden(Slides):
         return {**seen, "observation": {name: value.astype(float) for name, value in seen["observation"].items()}}
 
 
-@fault("6.2.3.1-T1.truncated", "obvious", "terminated and truncated are exchanged")
-class SlidesExchangeFlags(Slides):
+@fault("6.2.3.1-T1.truncated", "obvious", "rows begin anew at their limit of steps, and truncated stays 0")
+class SlidesSilentEnds(Slides):
     def _table(self, *args: Any, **flags: Any) -> Any:
         seen = super()._table(*args, **flags)
-        return {**seen, "terminated": seen["truncated"], "truncated": seen["terminated"]}
+        return {**seen, "truncated": np.zeros_like(seen["truncated"])}
 
 
 @fault("6.2.2.2-4", "obvious", "step returns the five values of Gymnasium's vector environments")
