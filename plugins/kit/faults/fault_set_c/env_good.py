@@ -61,6 +61,7 @@ class GoodNoOptions(Bets):
 @good("6.2.2.2-2", "there is one legal action")
 class GoodOneAction(Lamp):
     style = "world with one action"
+    limit = 8
     action = rr.Spec("only_action", (F("move", (), "int32", 1, 1, "1", "columns to the right"),))
 
 
@@ -157,36 +158,23 @@ class GoodOwnRefusal(Maze):
 
 
 @good("5-2", "the state lives in SQLite, whose connection belongs to one thread")
-class GoodSqlite(WorldSubject):
+class GoodSqlite(Lamp):
     style = "world, state in SQLite"
-    observation = rr.Spec("stock_observation", (F("stock", (), "int32", 0, 30, "1", "items in the store"),))
-    action = rr.Spec("stock_action", (F("order", (), "int32", 0, 5, "1", "items to order"),))
-    description = rr.EnvDescription("Keep the stock small.", F("reward", (), "float64", -30, 0, "1", "minus the stock"),
-                                    {"seed": SEED}, extra_info={"truncated_by": "time limit"})  # fmt: skip
     store: sqlite3.Connection | None = None
 
-    def begin(self, options: Mapping[str, Any]) -> None:
+    def opened(self) -> sqlite3.Connection:
         if self.store is None:
             self.store = sqlite3.connect(":memory:")
-            self.store.execute("create table stock (items integer)")
-        self.store.execute("delete from stock")
-        self.store.execute("insert into stock values (?)", (int(self.rng.integers(0, 10)),))
+            self.store.execute("create table lamp as select 8 as place")
+        return self.store
 
-    def items(self) -> int:
-        assert self.store is not None
-        return int(self.store.execute("select items from stock").fetchone()[0])
+    @property
+    def column(self) -> int:  # type: ignore[override]
+        return int(self.opened().execute("select place from lamp").fetchone()[0])
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> rr.TimeStep:
-        left = min(max(self.items() + int(action["order"]) - int(self.rng.integers(0, 6)), 0), 30)
-        assert self.store is not None
-        self.store.execute("update stock set items = ?", (left,))
-        self.frame += 1
-        return self.seen(-float(left))
-
-    def seen(self, reward: Any) -> rr.TimeStep:
-        late = self.frame >= 9
-        stock = {"stock": np.array(self.items(), np.int32)}
-        return rr.TimeStep(stock, reward, False, late, {"truncated_by": "time limit"} if late else {})
+    @column.setter
+    def column(self, place: int) -> None:
+        self.opened().execute("update lamp set place = ?", (place,))
 
     def close(self) -> None:
         if self.store is not None:
