@@ -61,7 +61,7 @@ class GoodNoOptions(Bets):
 @good("6.2.2.2-2", "there is one legal action")
 class GoodOneAction(Lamp):
     style = "world with one action"
-    limit = 8
+    limit = 5
     action = rr.Spec("only_action", (F("move", (), "int32", 1, 1, "1", "columns to the right"),))
 
 
