@@ -1,0 +1,316 @@
+"""Each fault of set D answers a script of calls otherwise than its original, and each correct subject runs the scripts."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import IllegalAction, RobotStopped, SourceError
+
+ROOT = Path(__file__).parents[3]
+FAULTS = ROOT / "plugins" / "kit" / "faults"
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))  # the factories import their package by its place in the repository
+
+from plugins.kit.faults import robot_d, source_d  # noqa: E402
+from plugins.kit.faults.fault_set_d import common  # noqa: E402
+
+ALL = list(common.ENTRIES.values())
+ROBOTS, SOURCES = ([one for one in ALL if one.part == part] for part in ("robot", "source"))
+STANDARD = ROOT / "plugins" / "kit" / "rlenv_kit" / "t_ccf_0002.json"
+
+
+def plain(value: Any) -> Any:
+    """Return a value that two runs can be compared by: arrays with their types, errors with what they name."""
+    if isinstance(value, IllegalAction):
+        return (type(value).__name__, value.violation.code, value.violation.field)
+    if isinstance(value, Exception):
+        return (type(value).__name__, getattr(value, "reason", ""))
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tobytes() if value.dtype != object else value.tolist())
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if hasattr(value, "items"):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return repr(value)
+
+
+def attempt(call: Any, *arguments: Any) -> Any:
+    """Return the answer of a call, or its error."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return error
+
+
+# -- scripts of calls for robots --------------------------------------------------------------------------------
+
+
+class Bench:
+    """A robot on a virtual clock, and legal commands for it."""
+
+    def __init__(self, make: Any) -> None:
+        common.CLOCKS.append(common.VirtualClock)
+        try:
+            self.robot = make()
+        finally:
+            common.CLOCKS.pop()
+        self.clock = getattr(self.robot, "clock", common.VirtualClock())
+        self.fields = list(self.robot.spec.commands)
+        self.trace: list[Any] = []
+
+    def command(self, share: float) -> dict[str, np.ndarray]:
+        """Return the command at this share of each range; the elements differ."""
+        out = {}
+        for field in self.fields:
+            low, high = (np.asarray(bound, float) for bound in field.bounds)
+            shares = np.clip(share + 0.05 * np.arange(field.size).reshape(field.shape), 0, 1)
+            out[field.name] = (low + shares * (high - low)).astype(field.numpy_dtype)
+        return out
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        answer = attempt(getattr(self.robot, name), *arguments)
+        self.trace.append(plain(answer))
+        return answer
+
+    def steps(self, share: float, count: int) -> None:
+        for _ in range(count):
+            self.call("step", self.command(share))
+
+    def wait(self, seconds: float) -> None:
+        """Wait, as long as the robot can be read, with a look ten times a second."""
+        for _ in range(round(seconds * 10)):
+            self.clock.sleep(0.1)
+            if hasattr(self.robot, "read"):
+                self.call("read")
+
+
+def follow(b: Bench) -> None:
+    b.call("reset", {})
+    for share, count in ((0.5, 3), (0.8, 30), (0.2, 20), (0.03, 30), (0.65, 10)):
+        b.steps(share, count)
+    b.call("reset", {"start": "present"})
+    b.steps(0.5, 3)
+
+
+def far(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(1.0, 120)
+
+
+def mixed(b: Bench) -> None:
+    b.call("reset", {})
+    for share in (0.0, 0.04, 0.3, 0.0):
+        for _ in range(10):
+            high = b.command(0.9)
+            b.call("step", {**high, b.fields[0].name: b.command(share)[b.fields[0].name]})
+
+
+def press(b: Bench) -> None:
+    b.call("reset", {})
+    for _ in range(150):
+        b.call("step", {**b.command(0.0), b.fields[-1].name: b.fields[-1].bounds[1] * 0 + 0.3})
+
+
+def keep(b: Bench) -> None:
+    b.call("reset", {})
+    answers, commands = [], []
+    for share in (0.2, 0.6, 0.9):
+        commands.append(b.command(share))
+        answers.append(attempt(b.robot.step, commands[-1]))
+    b.trace += [plain(answers), plain(commands)]
+
+
+def illegal(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.6, 5)
+    field = b.fields[0]
+    good = b.command(0.3)
+    high = np.asarray(field.bounds[1], float)
+    one_high = np.array(good[field.name], float)
+    one_high.flat[0] = high.flat[0] * 1.5 + 1
+    nan = np.full(field.shape, np.nan)
+    for wrong in (
+        {**good, field.name: one_high}, {**good, field.name: nan}, {**good, "nose": np.zeros(1)}, {},
+        {**good, field.name: np.zeros((7, 7))}, {**good, field.name: "up"}, None,
+    ):  # fmt: skip
+        b.call("step", wrong)
+    b.steps(0.3, 2)
+
+
+def stop(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.8, 12)
+    b.call("stop", "a hand")
+    b.call("stop", "another hand")
+    b.wait(0.6)
+    b.call("step", b.command(0.8))
+    b.call("step", b.command(0.8))
+    b.wait(0.3)
+    for options in ({}, {"clear_stop": " "}, {"clear_stop": True}, {"seed": 3}):
+        b.call("reset", options)
+        b.call("step", b.command(0.3))
+    b.call("reset", {"clear_stop": "gone", "start": "present"})
+    b.steps(0.6, 3)
+
+
+def start(b: Bench) -> None:
+    b.call("reset", {"start": b.command(0.75)})
+    b.steps(0.75, 3)
+    b.call("reset", {"start": {b.fields[0].name: b.command(0.9)[b.fields[0].name]}})
+
+
+def present(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.8, 20)
+    b.call("reset", {"start": "present"})
+    b.steps(0.8, 2)
+
+
+def seed(b: Bench) -> None:
+    for number in (3, 4, 3, 3):
+        b.call("reset", {"seed": number})
+
+
+def order(b: Bench) -> None:
+    b.call("step", b.command(0.6))
+    b.call("reset", {})
+    b.steps(0.6, 2)
+
+
+def read(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.6, 10)
+    b.wait(0.2)
+    b.call("stop", "wait")
+    b.wait(0.5)
+    b.call("step", b.command(0.5))
+
+
+def close(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.6, 2)
+    b.call("close")
+    b.call("close")
+    b.call("step", b.command(0.6))
+    b.call("reset", {})
+    b.wait(0.1)
+
+
+def refused(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.6, 5)
+    first, last = b.fields[0], b.fields[-1]
+    bad = {first.name: b.command(0.9)[first.name], last.name: np.asarray(last.bounds[1], float) + 50}
+    b.call("reset", {"start": bad})
+    b.wait(0.3)
+    b.call("stop", "a hand")
+    b.call("reset", {"clear_stop": "gone", "start": bad})
+    b.steps(0.6, 2)
+
+
+def watchdog(b: Bench) -> None:
+    b.call("reset", {})
+    b.call("arm_watchdog", 0.2)
+    b.steps(0.8, 40)
+    b.wait(0.5)
+
+
+def damp(b: Bench) -> None:
+    b.call("reset", {})
+    b.steps(0.8, 40)
+    b.call("damp")
+    b.wait(2.0)
+    b.call("reset", {})
+
+
+def describe(b: Bench) -> None:
+    b.trace.append(b.robot.spec.to_dict())
+    b.call("reset", {})
+    b.trace.append(b.robot.spec.to_dict())
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.samples: list[Any] = []
+
+    def write(self, values: Any, stamp_ns: int) -> int:
+        self.samples.append((plain(values), stamp_ns))
+        return len(self.samples) + 99
+
+
+def stream(b: Bench) -> None:
+    sink = Sink()
+    b.robot.stream_to({"pressure": sink})
+    b.call("reset", {})
+    b.steps(0.7, 5)
+    b.trace.append(sink.samples)
+
+
+ROBOT_SCRIPTS = {script.__name__: script for script in (
+    follow, far, mixed, press, keep, illegal, stop, start, present, seed, order, read, close, refused, watchdog, damp, describe, stream,
+)}  # fmt: skip
+
+
+def robot_trace(make: Any, section: str) -> list[Any]:
+    bench = Bench(make)
+    ROBOT_SCRIPTS[section](bench)
+    return bench.trace
+
+
+@pytest.mark.parametrize("entry", [one for one in ROBOTS if not one.good], ids=lambda one: one.id)
+def test_a_faulty_robot_answers_otherwise_than_its_original(entry: common.Entry) -> None:
+    assert robot_trace(entry.make, entry.section) != robot_trace(entry.base, entry.section)
+
+
+CORRECT = [*{one.base: one.base for one in ROBOTS}, *(one.make for one in ROBOTS if one.good)]
+
+
+@pytest.mark.parametrize("make", CORRECT, ids=lambda one: one.__name__)
+def test_a_correct_robot_keeps_the_contract(make: Any) -> None:
+    bench = Bench(make)
+    robot, spec = bench.robot, bench.robot.spec
+    assert isinstance(attempt(robot.step, bench.command(0.5)), Exception)  # before the first reset
+    stamps = []
+    for round_, options in enumerate(({"seed": 1}, {"start": bench.command(0.7)}, {"start": "present"})):
+        states = [robot.reset(options), *(robot.step(bench.command(0.1 + 0.02 * k)) for k in range(45))]
+        for state in states:
+            assert set(state.sensors) == set(spec.sensors.names), round_
+            for name, value in state.sensors.items():
+                assert np.array_equal(spec.sensors[name].validate(value, "sensors"), value), name
+                assert value.dtype == spec.sensors[name].numpy_dtype, name
+            spec.commands.validate(state.applied, "applied")
+            assert all(0 <= age <= 1e9 * spec.max_age_s[name] for name, age in state.age_ns.items())
+            assert all(image.stamp_ns <= state.stamp_ns for image in state.images.values())
+        stamps += [state.stamp_ns for state in states]
+        periods = np.diff([state.stamp_ns for state in states]) * 1e-9
+        assert np.allclose(periods, spec.period_s, rtol=1e-3)
+    assert (np.diff(stamps) > 0).all()
+    before = robot.step(bench.command(0.3))
+    bench.fields = [spec.commands.fields[0]]
+    with pytest.raises(IllegalAction):
+        robot.step({bench.fields[0].name: np.full(bench.fields[0].shape, np.inf)})
+    robot.stop("enough")
+    bench.fields = list(spec.commands)
+    for name in ("step", "reset"):
+        with pytest.raises(RobotStopped, match="enough"):
+            getattr(robot, name)(bench.command(0.4) if name == "step" else {})
+    if hasattr(robot, "read"):
+        held = robot.read()
+        bench.clock.sleep(0.5)
+        for name in spec.measured_by.values():
+            if spec.sensors[name].unit in ("rad", "m"):
+                assert np.allclose(robot.read().sensors[name], held.sensors[name], atol=2e-3), name
+    after = robot.reset({"clear_stop": "looked at", "start": "present"})
+    assert after.stamp_ns > before.stamp_ns
+    robot.close()
+    robot.close()
+    assert isinstance(attempt(robot.reset, {}), Exception)
