@@ -10,7 +10,7 @@ import numpy as np
 from hal import EpisodeError, Field, IllegalAction, Limits, Rate, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec
 from hal.guarding.stop_latch import check_clears, gives_reason
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import fault, good, new_clock
+from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
 
 J3 = ("yaw", "shoulder", "elbow")
 TARGET = Field("joint_target", (3,), "float32", (-1.5, -1.0, 0.0), (1.5, 1.2, 2.0), "rad", "goals of the joints", J3)
@@ -119,15 +119,19 @@ class TriArm:
         self.open = False
 
 
-@fault("robot", "robot", "measured_by names the same quantity", "follow", "the elbow's reported angle has the wrong sign")
+@robot_fault("robot", "measured_by names the same quantity", "follow")
 class ArmElbowMirrored(TriArm):
+    """The elbow's reported angle has the wrong sign."""
+
     def sensors(self):
         plain = super().sensors()
         return {**plain, "joint_position": plain["joint_position"] * [1, 1, -1]}
 
 
-@fault("robot", "6.2.2.2-1", "step carries out the command", "follow", "shoulder and elbow goals go to each other's servo")
+@robot_fault("6.2.2.2-1", "step carries out the command", "follow")
 class ArmSwappedIds(TriArm):
+    """Shoulder and elbow goals go to each other's servo."""
+
     def advance(self, periods=1):
         kept = self.goal
         self.goal = np.array([kept[0], np.clip(kept[2], -1.0, 1.2), np.clip(kept[1], 0.0, 2.0)])
@@ -135,15 +139,19 @@ class ArmSwappedIds(TriArm):
         self.goal = kept
 
 
-@fault("robot", "robot", "measured_by names the same quantity", "follow", "angles are zeroed at the home pose: 0.15 rad off")
+@robot_fault("robot", "measured_by names the same quantity", "follow")
 class ArmZeroOffset(TriArm):
+    """Angles are zeroed at the home pose: 0.15 rad off."""
+
     def sensors(self):
         plain = super().sensors()
         return {**plain, "joint_position": plain["joint_position"] + [0.15, 0, 0]}
 
 
-@fault("robot", "B.6.2-5", "step reads the sensors", "follow", "each reading is the one made before the command was sent")
+@robot_fault("B.6.2-5", "step reads the sensors", "follow")
 class ArmReadsFirst(TriArm):
+    """Each reading is the one made before the command was sent."""
+
     def step(self, command):
         values = self.legal(command)
         self.check_step()
@@ -153,8 +161,10 @@ class ArmReadsFirst(TriArm):
         return before._replace(stamp_ns=self.t, applied=self.applied())
 
 
-@fault("robot", "B.6.2-5", "step reads the sensors", "follow", "the yaw encoder is read at the reset alone")
+@robot_fault("B.6.2-5", "step reads the sensors", "follow")
 class ArmYawCached(TriArm):
+    """The yaw encoder is read at the reset alone."""
+
     def begin(self, options):
         super().begin(options)
         self.yaw = self.q[0]
@@ -164,21 +174,27 @@ class ArmYawCached(TriArm):
         return {**plain, "joint_position": np.array([self.yaw, *plain["joint_position"][1:]])}
 
 
-@fault("robot", "robot", "a reading fits the description", "follow", "the arm reports its angles as float64")
+@robot_fault("robot", "a reading fits the description", "follow")
 class ArmDouble(TriArm):
+    """The arm reports its angles as float64."""
+
     def reading(self):
         plain = super().reading()
         return plain._replace(sensors={name: value.astype(float) for name, value in plain.sensors.items()})
 
 
-@fault("robot", "robot", "stamps rise with the capture time", "follow", "stamps are in milliseconds")
+@robot_fault("robot", "stamps rise with the capture time", "follow")
 class ArmStampMs(TriArm):
+    """Stamps are in milliseconds."""
+
     def reading(self):
         return super().reading()._replace(stamp_ns=self.t // 1_000_000)
 
 
-@fault("robot", "robot", "step lasts one control period", "follow", "after five steps each step runs for two periods")
+@robot_fault("robot", "step lasts one control period", "follow")
 class ArmDoublePeriods(TriArm):
+    """After five steps each step runs for two periods."""
+
     count = 0
 
     def advance(self, periods=1):
@@ -186,31 +202,37 @@ class ArmDoublePeriods(TriArm):
         super().advance(periods if self.count < 5 else 2)
 
 
-@fault("robot", "6.2.1-6", "an illegal command moves nothing", "illegal", "a command out of range is clipped and carried out")
+@robot_fault("6.2.1-6", "an illegal command moves nothing", "illegal")
 class ArmClips(TriArm):
+    """A command out of range is clipped and carried out."""
+
     def legal(self, command):
-        value = np.asarray(command["joint_target"], np.float32)
-        if value.shape != (3,) or not np.isfinite(value).all():
-            return super().legal(command)
-        return {"joint_target": np.clip(value, *TARGET.bounds)}
+        value = command.get("joint_target") if isinstance(command, dict) and len(command) == 1 else None
+        if isinstance(value, np.ndarray) and value.shape == (3,) and np.isfinite(value).all():
+            command = {"joint_target": np.clip(value, *TARGET.bounds)}
+        return super().legal(command)
 
 
-@fault("robot", "6.2.1-6", "an illegal command moves nothing", "illegal", "the legal joints of a refused command get their goals")
+@robot_fault("6.2.1-6", "an illegal command moves nothing", "illegal")
 class ArmHalfCommand(TriArm):
+    """The legal joints of a refused command get their goals."""
+
     def legal(self, command):
         try:
             return super().legal(command)
         except IllegalAction:
-            value = np.asarray(command.get("joint_target", self.goal), float)
-            if value.shape == (3,):
+            value = command.get("joint_target") if isinstance(command, dict) else None
+            if isinstance(value, np.ndarray) and value.shape == (3,):
                 low, high = TARGET.bounds
                 self.goal = np.where((value >= low) & (value <= high), value, self.goal)
                 self.advance()
             raise
 
 
-@fault("robot", "robot", "arrays belong to the caller", "keep", "the reported goal is the driver's own array, overwritten in place")
+@robot_fault("robot", "arrays belong to the caller", "keep")
 class ArmLiveGoal(TriArm):
+    """The reported goal is the driver's own array, overwritten in place."""
+
     buffer = None
 
     def reading(self):
@@ -221,28 +243,36 @@ class ArmLiveGoal(TriArm):
         return plain._replace(sensors={**plain.sensors, "joint_goal": self.buffer})
 
 
-@fault("robot", "robot", "a start that the options name", "start", "reset ignores the option start")
+@robot_fault("robot", "a start that the options name", "start")
 class ArmNoStart(TriArm):
+    """Reset ignores the option start."""
+
     def begin(self, options):
         super().begin({name: value for name, value in options.items() if name != "start" or value == "present"})
 
 
-@fault("robot", "robot", "present moves nothing", "present", "a reset with start present goes home")
+@robot_fault("robot", "present moves nothing", "present")
 class ArmPresentHome(TriArm):
+    """A reset with start present goes home."""
+
     def begin(self, options):
         super().begin({} if starts_here(options) else options)
 
 
-@good("robot", "encoders of 200 ticks a turn and servos that take a second to arrive")
+@robot_good
 class ArmCoarseSlow(TriArm):
+    """Encoders of 200 ticks a turn and servos that take a second to arrive."""
+
     omega = 6.0
 
     def sensors(self):
         return {**super().sensors(), "joint_position": np.round(self.q / (math.pi / 100)) * (math.pi / 100)}
 
 
-@good("robot", "the arrays of its readings are read-only")
+@robot_good
 class ArmReadOnly(TriArm):
+    """The arrays of its readings are read-only."""
+
     def reading(self):
         plain = super().reading()
         for value in (*plain.sensors.values(), *plain.applied.values()):
@@ -258,8 +288,10 @@ class ArmStopped(RobotStopped):
     """Likewise."""
 
 
-@good("robot", "refuses by subclasses of the errors, and its errors have more attributes")
+@robot_good
 class ArmOwnErrors(TriArm):
+    """Refuses by subclasses of the errors, and its errors have more attributes."""
+
     def legal(self, command):
         try:
             return super().legal(command)
@@ -356,7 +388,10 @@ class SpeedScara:
     def send(self, speeds):
         """Drive at these speeds, slower towards an end of the travel, which ``applied`` shows."""
         self.run()
-        tops = [0.5 * math.sqrt(20.0 * max(2.5 - math.copysign(p, p * w), 0.0)) for p, w in zip(self.pos, speeds, strict=True)]
+        tops = [
+            0.5 * math.sqrt(20.0 * max(2.5 - math.copysign(p, p * w), 0.0))
+            for p, w in zip(self.pos, speeds, strict=True)
+        ]
         self.want = [max(-top, min(top, float(one))) for one, top in zip(speeds, tops, strict=True)]
         self.brakes = False
 
@@ -382,15 +417,19 @@ class SpeedScara:
         self.phase = "closed"
 
 
-@fault("robot", "robot", "stop holds at once", "stop", "a stop brakes the inner joint and leaves the outer one driven")
+@robot_fault("robot", "stop holds at once", "stop")
 class ScaraStopInner(SpeedScara):
+    """A stop brakes the inner joint and leaves the outer one driven."""
+
     def stop(self, reason):
         self.run()
         self.reason, self.want[0] = self.reason or str(reason), 0.0
 
 
-@fault("robot", "robot", "stop is latched until a reset clears it", "stop", "the next step after a stop is refused, the one after it moves")
+@robot_fault("robot", "stop is latched until a reset clears it", "stop")
 class ScaraStopOnce(SpeedScara):
+    """The next step after a stop is refused, the one after it moves."""
+
     def step(self, command):
         try:
             return super().step(command)
@@ -399,71 +438,93 @@ class ScaraStopOnce(SpeedScara):
             raise
 
 
-@fault("robot", "robot", "a stop is cleared by a reason alone", "stop", "any reset clears a stop")
+@robot_fault("robot", "a stop is cleared by a reason alone", "stop")
 class ScaraClearsAlways(SpeedScara):
+    """Any reset clears a stop."""
+
     def reset(self, options):
         return super().reset({**options, "clear_stop": "reset"})
 
 
-@fault("robot", "robot", "a stop is cleared by a reason alone", "stop", "clear_stop may be blank or True")
+@robot_fault("robot", "a stop is cleared by a reason alone", "stop")
 class ScaraClearsTruthy(SpeedScara):
+    """Clear_stop may be blank or True."""
+
     def reset(self, options):
         if options.get("clear_stop") and not gives_reason(options):
             options = {**options, "clear_stop": "asked for"}
         return super().reset(options)
 
 
-@fault("robot", "6.4-b", "meaning, sign and unit of a reading", "follow", "speeds are differences divided by a tenfold period")
+@robot_fault("6.4-b", "meaning, sign and unit of a reading", "follow")
 class ScaraWrongDt(SpeedScara):
+    """Speeds are differences divided by a tenfold period."""
+
     last = (None, 0)
 
     def measure(self):
         plain = super().measure()
         before, at = self.last
         self.last = (plain["joint_position"], self.at)
-        speed = np.zeros(2) if before is None or at == self.at else (plain["joint_position"] - before) / ((self.at - at) * 1e-8)
+        speed = (
+            np.zeros(2)
+            if before is None or at == self.at
+            else (plain["joint_position"] - before) / ((self.at - at) * 1e-8)
+        )
         return {**plain, "joint_velocity": speed.astype(np.float32)}
 
 
-@fault("robot", "robot", "applied is what the actuators received", "follow", "applied reports the measured speed")
+@robot_fault("robot", "applied is what the actuators received", "follow")
 class ScaraAppliedMeasured(SpeedScara):
+    """Applied reports the measured speed."""
+
     def effective(self):
         return {"joint_speed": np.float32(self.vel).clip(-2, 2)}
 
 
-@fault("robot", "robot", "a step out of order is refused by EpisodeError", "order", "a step before the first reset is carried out")
+@robot_fault("robot", "a step out of order is refused by EpisodeError", "order")
 class ScaraNoOrder(SpeedScara):
+    """A step before the first reset is carried out."""
+
     def step(self, command):
         self.phase = "on" if self.phase == "new" else self.phase
         return super().step(command)
 
 
-@fault("robot", "robot", "the caller's command stays the caller's", "keep", "the driver scales the caller's array in place")
+@robot_fault("robot", "the caller's command stays the caller's", "keep")
 class ScaraScalesCaller(SpeedScara):
+    """The driver scales the caller's array in place."""
+
     def send(self, speeds):
         super().send(speeds)
         if isinstance(speeds, np.ndarray) and speeds.flags.writeable:
             speeds *= np.float32(0.5)
 
 
-@fault("robot", "robot", "read moves nothing and a stop stays", "read", "read opens the brakes to measure the torque")
+@robot_fault("robot", "read moves nothing and a stop stays", "read")
 class ScaraReadReleases(SpeedScara):
+    """Read opens the brakes to measure the torque."""
+
     def read(self):
         if self.reason is not None:
             self.brakes, self.want = False, [0.4, 0.0]
         return super().read()
 
 
-@good("robot", "measures speeds alone: no angles, no torques, no brakes")
+@robot_good
 class ScaraSpeedOnly(SpeedScara):
+    """Measures speeds alone: no angles, no torques, no brakes."""
+
     spec = replace(SCARA, sensors=Spec("bare", (SCARA.sensors["joint_velocity"],)), max_rate={})
 
     def measure(self):
         return {"joint_velocity": super().measure()["joint_velocity"]}
 
 
-@good("robot", "drives to its zero at each reset, and fails the reset if it does not arrive within three seconds")
+@robot_good
 class ScaraHomes(SpeedScara):
+    """Drives to its zero at each reset, and fails the reset if it does not arrive within three seconds."""
+
     def reset(self, options):
         super().reset({name: value for name, value in options.items() if name != "start" or value == "present"})
         if not starts_here(options):

@@ -8,9 +8,20 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hal import EpisodeError, Field, IllegalAction, Limits, Rate, RobotSpec, RobotState, RobotStopped, Spec, check_clears
+from hal import (
+    EpisodeError,
+    Field,
+    IllegalAction,
+    Limits,
+    Rate,
+    RobotSpec,
+    RobotState,
+    RobotStopped,
+    Spec,
+    check_clears,
+)
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import fault, good, new_clock
+from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
 
 SLIDE = RobotSpec(
     "force-slide",
@@ -20,7 +31,7 @@ SLIDE = RobotSpec(
         Field("drive_force", (1,), "float32", -20, 20, "N", "force of the drive on the carriage"),
         Field("end_switch", (2,), "uint8", 0, 1, "1", "whether the carriage is at that end", ("low", "high")),
     )),
-    Spec("force_slide_commands", (Field("force", (1,), "float32", -20, 20, "N", "force of the drive on the carriage"),)),
+    Spec("force_slide_commands", (Field("force", (1,), "float32", -20, 20, "N", "force of the drive"),)),
     100.0,
     home={"force": (0.0,)},
     measured_by={"force": "drive_force"},
@@ -106,36 +117,47 @@ class ForceSlide:
         self.gone = True
 
 
-@fault("robot", "robot", "measured_by names the same quantity", "follow", "the force is reported as that of the load on the drive")
+@robot_fault("robot", "measured_by names the same quantity", "follow")
 class SlideForceSign(ForceSlide):
+    """The force is reported as that of the load on the drive."""
+
     def sense(self):
         return {**super().sense(), "drive_force": np.array([-self.force], np.float32)}
 
 
-@fault("robot", "robot", "a reading fits the description", "far", "at an end of the rail the reading lies beyond the range of its field")
+@robot_fault("robot", "a reading fits the description", "far")
 class SlideBeyondRange(ForceSlide):
+    """At an end of the rail the reading lies beyond the range of its field."""
+
     def sense(self):
         plain = super().sense()
         return {**plain, "slide_position": plain["slide_position"] * 1.004 + 0.002}
 
 
-@fault("robot", "robot", "measurements are finite numbers", "far", "the speed is NaN while an end switch is pressed")
+@robot_fault("robot", "measurements are finite numbers", "far")
 class SlideNanAtEnd(ForceSlide):
+    """The speed is NaN while an end switch is pressed."""
+
     def sense(self):
         plain = super().sense()
         return {**plain, "slide_velocity": np.array([math.nan if plain["end_switch"].any() else self.v])}
 
 
-@fault("robot", "6.2.1-6", "an illegal command moves nothing", "illegal", "a force that is not a number counts as zero")
+@robot_fault("6.2.1-6", "an illegal command moves nothing", "illegal")
 class SlideNanIsZero(ForceSlide):
+    """A force that is not a number counts as zero."""
+
     def step(self, command):
-        if isinstance(command, dict) and set(command) == {"force"} and np.isnan(np.asarray(command["force"], float)).any():
+        force = command.get("force") if isinstance(command, dict) and len(command) == 1 else None
+        if isinstance(force, np.ndarray) and force.shape == (1,) and np.isnan(force).any():
             command = {"force": np.zeros(1, np.float32)}
         return super().step(command)
 
 
-@fault("robot", "6.2.1-7", "a refusal names what was illegal", "illegal", "an illegal force is refused by ValueError, without a violation")
+@robot_fault("6.2.1-7", "a refusal names what was illegal", "illegal")
 class SlideValueError(ForceSlide):
+    """An illegal force is refused by ValueError, without a violation."""
+
     def step(self, command):
         try:
             return super().step(command)
@@ -143,15 +165,19 @@ class SlideValueError(ForceSlide):
             raise ValueError(str(error)) from None
 
 
-@fault("robot", "robot", "stamps rise with the capture time", "follow", "the stamp starts again at each reset")
+@robot_fault("robot", "stamps rise with the capture time", "follow")
 class SlideStampRestarts(ForceSlide):
+    """The stamp starts again at each reset."""
+
     def place(self, options):
         super().place(options)
         self.ns = 0
 
 
-@fault("robot", "robot", "seed repeats a reset", "seed", "a generator that is seeded once gives the places of later resets")
+@robot_fault("robot", "seed repeats a reset", "seed")
 class SlideSeedOnce(ForceSlide):
+    """A generator that is seeded once gives the places of later resets."""
+
     draws = None
 
     def place(self, options):
@@ -161,20 +187,26 @@ class SlideSeedOnce(ForceSlide):
             self.x = float(self.draws.uniform(-0.1, 0.1))
 
 
-@fault("robot", "robot", "stop is latched until a reset clears it", "stop", "stop brakes for a moment, and commands are taken again")
+@robot_fault("robot", "stop is latched until a reset clears it", "stop")
 class SlideStopPasses(ForceSlide):
+    """Stop brakes for a moment, and commands are taken again."""
+
     def stop(self, reason):
         super().stop(reason)
         self.halted = ""
 
 
-@good("robot", "a carriage that friction holds below a third of its greatest force")
+@robot_good
 class SlideSticky(ForceSlide):
+    """A carriage that friction holds below a third of its greatest force."""
+
     dry, viscous = 6.5, 12.0
 
 
-@good("robot", "one joint and one reading, whose mapping is read-only")
+@robot_good
 class SlideOnePlace(ForceSlide):
+    """One joint and one reading, whose mapping is read-only."""
+
     spec = replace(SLIDE, sensors=Spec("place", (SLIDE.sensors["slide_position"],)), measured_by={})
 
     def sense(self):
@@ -190,7 +222,7 @@ ROVER = RobotSpec(
     Spec("two_wheels_sensors", (
         Field("wheel_position", (2,), "float64", -1e6, 1e6, "rad", "angles that the wheels have turned by", SIDES),
         Field("wheel_rate", (2,), "float32", -40, 40, "rad/s", "measured speeds of the wheels", SIDES),
-        Field("pose", (3,), "float32", -1e5, 1e5, "1", "place in m and heading in rad since the reset", ("x", "y", "yaw")),
+        Field("pose", (3,), "float32", -1e5, 1e5, "1", "place in m and heading in rad", ("x", "y", "yaw")),
         Field("battery", (), "float32", 0, 30, "V", "voltage of the battery"),
     )),
     Spec("two_wheels_commands", (WHEELS,)),
@@ -311,8 +343,10 @@ class TwoWheels:
         self.shut = True
 
 
-@fault("robot", "robot", "stop holds at once", "stop", "stop cuts the motors and the wheels roll out, slowly")
+@robot_fault("robot", "stop holds at once", "stop")
 class RoverRollsOut(TwoWheels):
+    """Stop cuts the motors and the wheels roll out, slowly."""
+
     free = False
 
     def stop(self, reason):
@@ -328,8 +362,10 @@ class RoverRollsOut(TwoWheels):
         super().roll(dt)
 
 
-@fault("robot", "robot", "stop holds at once", "stop", "stop holds for a fifth of a second, then the last speed comes back")
+@robot_fault("robot", "stop holds at once", "stop")
 class RoverStopForgets(TwoWheels):
+    """Stop holds for a fifth of a second, then the last speed comes back."""
+
     def stop(self, reason):
         self.catch_up()
         if self.stopping is None:
@@ -342,45 +378,57 @@ class RoverStopForgets(TwoWheels):
         super().roll(dt)
 
 
-@fault("robot", "robot", "a watchdog that is armed acts", "watchdog", "arm_watchdog answers True and the wheels roll on in silence")
+@robot_fault("robot", "a watchdog that is armed acts", "watchdog")
 class RoverDeafWatchdog(TwoWheels):
+    """Arm_watchdog answers True and the wheels roll on in silence."""
+
     def expire(self):
         pass
 
 
-@fault("robot", "robot", "a watchdog that is armed acts", "watchdog", "the watchdog counts from its arming and not from the last command")
+@robot_fault("robot", "a watchdog that is armed acts", "watchdog")
 class RoverWatchdogOnce(TwoWheels):
+    """The watchdog counts from its arming and not from the last command."""
+
     def set_goal(self, goal):
         heard = self.heard
         super().set_goal(goal)
         self.heard = self.heard if self.silence is None else heard
 
 
-@fault("robot", "6.2.2.2-1", "step carries out the command", "follow", "the right wheel's motor is mounted the other way round, and its sign is not turned")
+@robot_fault("6.2.2.2-1", "step carries out the command", "follow")
 class RoverRightReversed(TwoWheels):
+    """The right wheel's motor is mounted the other way round, and its sign is not turned."""
+
     def roll(self, dt):
         self.goal = self.goal * [1, -1]
         super().roll(dt)
         self.goal = self.goal * [1, -1]
 
 
-@fault("robot", "robot", "a measurement changes no faster than max_rate", "follow", "the angle starts again with each turn of the motor, five for one of the wheel")
+@robot_fault("robot", "a measurement changes no faster than max_rate", "follow")
 class RoverWraps(TwoWheels):
+    """The angle starts again with each turn of the motor, five for one of the wheel."""
+
     def measured(self):
         plain = super().measured()
         return {**plain, "wheel_position": plain["wheel_position"] % (2 * math.pi / 5)}
 
 
-@fault("robot", "robot", "close may be called twice", "close", "a second close fails, since the port is gone")
+@robot_fault("robot", "close may be called twice", "close")
 class RoverCloseOnce(TwoWheels):
+    """A second close fails, since the port is gone."""
+
     def close(self):
         if self.shut:
             raise OSError("bad file descriptor")
         super().close()
 
 
-@fault("robot", "robot", "close releases the robot", "close", "after a close the base reads and steps on")
+@robot_fault("robot", "close releases the robot", "close")
 class RoverOpenForever(TwoWheels):
+    """After a close the base reads and steps on."""
+
     def refuse(self):
         if self.stopping is not None or self.fresh:
             super().refuse()
@@ -389,12 +437,16 @@ class RoverOpenForever(TwoWheels):
         return self.snapshot()
 
 
-@good("robot", "wheels that need a second to reach their speed")
+@robot_good
 class RoverHeavy(TwoWheels):
+    """Wheels that need a second to reach their speed."""
+
     lag = 0.35
 
 
-@good("robot", "no watchdog in the device: arm_watchdog answers False, and nothing acts")
+@robot_good
 class RoverNoWatchdog(TwoWheels):
+    """No watchdog in the device: arm_watchdog answers False, and nothing acts."""
+
     def arm_watchdog(self, timeout_s):
         return False

@@ -6,10 +6,14 @@ import json
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).parents[1]
+NOTHING: MappingProxyType[str, Any] = MappingProxyType({})
+"""No options: the default of the standard's functions."""
 PREFIX = {"robot": "dr", "source": "ds"}
 
 
@@ -30,21 +34,30 @@ class Entry(NamedTuple):
 ENTRIES: dict[str, Entry] = {}
 
 
-def _add(cls: type, part: str, good: bool, statement: str, rule: str, section: str, what: str) -> type:
+def _add(cls: type, part: str, good: bool, statement: str, rule: str, section: str) -> type:
     name = PREFIX[part] + "_" + re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", cls.__name__).lower()
     assert name not in ENTRIES, name
+    what = (cls.__doc__ or "").rstrip(".")
     ENTRIES[name] = Entry(name, part, good, statement, rule, section, what, cls, cls.__bases__[0])
     return cls
 
 
-def fault(part: str, statement: str, rule: str, section: str, what: str) -> Callable[[type], type]:
-    """Register a faulty class; ``rule`` is the sentence that it breaks, in few words."""
-    return lambda cls: _add(cls, part, False, statement, rule, section, what)
+def _fault(part: str, statement: str, rule: str, section: str) -> Callable[[type], type]:
+    """Register a faulty class. ``rule`` is the sentence that it breaks, in few words; the docstring is its fault."""
+    return lambda cls: _add(cls, part, False, statement, rule, section)
 
 
-def good(part: str, what: str) -> Callable[[type], type]:
-    """Register a correct class."""
-    return lambda cls: _add(cls, part, True, "robot" if part == "robot" else "contract", "", "", what)
+def robot_good(cls: type) -> type:
+    """Register a correct robot."""
+    return _add(cls, "robot", True, "robot", "", "")
+
+
+def source_good(cls: type) -> type:
+    """Register correct source data."""
+    return _add(cls, "source", True, "contract", "", "")
+
+
+robot_fault, source_fault = partial(_fault, "robot"), partial(_fault, "source")
 
 
 def write_manifest(part: str) -> str:

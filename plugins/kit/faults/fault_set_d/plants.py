@@ -1,4 +1,4 @@
-"""A tank with a pump and a valve in lockstep, and a mobile manipulator with commands of three kinds on its own clock."""
+"""A tank with a pump and a valve in lockstep, and a mobile manipulator with three commands on a clock of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import EpisodeError, Field, Rate, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec, check_clears
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import fault, good, new_clock
+from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
 
 PRESSURE = Field("pressure", (1,), "float32", 0, 20000, "Pa", "pressure at the tank's bottom, above that of the air")
 TANK = RobotSpec(
@@ -34,7 +34,7 @@ TANK = RobotSpec(
 
 
 class Tank:
-    """A tank of 0.02 m2, filled by a pump with a lag and emptied by a valve; the pressure is sampled 50 times a second."""
+    """A tank of 0.02 m2, filled by a pump and emptied by a valve; its pressure is sampled 50 times a second."""
 
     spec = TANK
     simulated = True
@@ -136,14 +136,18 @@ class Tank:
         self.shut = True
 
 
-@fault("robot", "6.2.2.2-1", "step carries out the command", "mixed", "the valve does not open below a pump speed of a tenth")
+@robot_fault("6.2.2.2-1", "step carries out the command", "mixed")
 class TankValveSleeps(Tank):
+    """The valve does not open below a pump speed of a tenth."""
+
     def set(self, values):
         super().set({**values, "valve": values["valve"] if values["pump"] >= 0.1 else 0})
 
 
-@fault("robot", "B.6.2-5", "step reads the sensors", "follow", "the level is computed from the commands, and not measured at the bottom of the tank")
+@robot_fault("B.6.2-5", "step reads the sensors", "follow")
 class TankModelLevel(Tank):
+    """The level is computed from the commands, and not measured at the bottom of the tank."""
+
     model = 0.2
 
     def fill(self, options):
@@ -158,38 +162,47 @@ class TankModelLevel(Tank):
         return {**super().readings(), "level": np.array([self.model], np.float32)}
 
 
-@fault("robot", "robot", "old samples have their age", "follow", "the flow meter gives a value each fourth period, and no age says so")
+@robot_fault("robot", "old samples have their age", "follow")
 class TankOldFlow(Tank):
+    """The flow meter gives a value each fourth period, and no age says so."""
+
     meter = 4
 
     def ages(self):
         return {}
 
 
-@fault("robot", "robot", "samples of a stream have rising stamps", "stream", "all five samples of a period bear the stamp of its end in milliseconds")
+@robot_fault("robot", "samples of a stream have rising stamps", "stream")
 class TankSampleMs(Tank):
+    """All five samples of a period bear the stamp of its end in milliseconds."""
+
     def sample(self):
         if self.sink is not None:
             self.number = self.sink.write({"pressure": self.pascals()}, self.ms)
 
 
-@fault("robot", "robot", "used names the sample that a reading was made from", "stream", "used is left out, though the pressure comes from its stream")
+@robot_fault("robot", "used names the sample that a reading was made from", "stream")
 class TankUsedMissing(Tank):
+    """Used is left out, though the pressure comes from its stream."""
+
     def tell(self):
         return super().tell()._replace(used={})
 
 
-@good("robot", "a flow meter with a value in each third period, whose age the reading gives")
+@robot_good
 class TankSlowMeter(Tank):
+    """A flow meter with a value in each third period, whose age the reading gives."""
+
     meter = 3
 
 
 # -- the mobile manipulator -------------------------------------------------------------------------------------
 
+MOVES = "forward speed in m/s and turning speed in rad/s"
 MOMO = RobotSpec(
     "reach-cart",
     Spec("reach_cart_sensors", (
-        Field("cart_speed", (2,), "float32", -2, 2, "1", "forward speed in m/s and turning speed in rad/s", ("ahead", "turn")),
+        Field("cart_speed", (2,), "float32", -2, 2, "1", MOVES, ("ahead", "turn")),
         Field("cart_pose", (3,), "float64", -1e4, 1e4, "1", "place in m and heading in rad", ("x", "y", "yaw")),
         Field("joint_position", (2,), "float32", -2, 2, "rad", "angles of lift and reach", ("lift", "reach")),
         Field("joint_velocity", (2,), "float32", -20, 20, "rad/s", "speeds of lift and reach", ("lift", "reach")),
@@ -197,8 +210,8 @@ MOMO = RobotSpec(
         Field("wall_distance", (), "float32", 0, 10, "m", "distance of the wall ahead, 10 if farther"),
     )),
     Spec("reach_cart_commands", (
-        Field("drive", (2,), "float32", (-0.5, -1.0), (0.5, 1.0), "1", "forward speed in m/s and turning speed in rad/s", ("ahead", "turn")),
-        Field("joint_target", (2,), "float32", (-0.5, 0.0), (1.2, 1.5), "rad", "goals of lift and reach", ("lift", "reach")),
+        Field("drive", (2,), "float32", (-0.5, -1.0), (0.5, 1.0), "1", MOVES, ("ahead", "turn")),
+        Field("joint_target", (2,), "float32", (-0.5, 0.0), (1.2, 1.5), "rad", "goals of them", ("lift", "reach")),
         Field("hook", (), "int32", 0, 1, "1", "0 opens the hook, 1 shuts it"),
     )),
     100.0,
@@ -217,7 +230,9 @@ class ReachCart:
     def __init__(self):
         self.clock = new_clock()
         self.rate = Rate(MOMO.rate_hz, self.clock.seconds, self.clock.sleep)
-        self.s = SimpleNamespace(v=np.zeros(2), pose=np.zeros(3), q=np.array([0.0, 0.1]), w=np.zeros(2), hook=0, hook_ms=0)
+        self.s = SimpleNamespace(
+            v=np.zeros(2), pose=np.zeros(3), q=np.array([0.0, 0.1]), w=np.zeros(2), hook=0, hook_ms=0
+        )
         self.out = {"drive": np.zeros(2), "joint_target": np.array([0.0, 0.1]), "hook": 0}
         self.time, self.range, self.limp = None, (5.0, 0), False
         self.stage, self.blocked = "made", None
@@ -280,7 +295,7 @@ class ReachCart:
 
     def hold(self):
         """Let the wheels stand and the joints stay; the hook keeps what it has."""
-        q = np.clip(self.s.q + [0.015 * math.cos(self.s.q[0]), 0.0], *MOMO.commands["joint_target"].bounds)
+        q = np.clip(self.s.q + np.array([0.015 * math.cos(self.s.q[0]), 0.0]), *MOMO.commands["joint_target"].bounds)
         self.s.v, self.s.w = np.zeros(2), np.zeros(2)
         self.out = {"drive": np.zeros(2), "joint_target": q.astype(float), "hook": self.s.hook}
 
@@ -324,8 +339,10 @@ class ReachCart:
         self.stage = "closed"
 
 
-@fault("robot", "robot", "stop holds at once", "stop", "stop halts the arm and leaves the wheels to their last command")
+@robot_fault("robot", "stop holds at once", "stop")
 class CartStopArmOnly(ReachCart):
+    """Stop halts the arm and leaves the wheels to their last command."""
+
     def stop(self, reason):
         self.drift()
         drive, v = self.out["drive"], self.s.v
@@ -333,22 +350,32 @@ class CartStopArmOnly(ReachCart):
         self.out["drive"], self.s.v = drive, v
 
 
-@fault("robot", "robot", "a refused reset changes nothing", "refused", "an illegal start is refused after the joints were sent to the legal part of it")
+@robot_fault("robot", "a refused reset changes nothing", "refused")
 class CartStartHalf(ReachCart):
+    """An illegal start is refused after the joints were sent to the legal part of it."""
+
     def reset(self, options):
         start = options.get("start")
         if isinstance(start, dict) and self.blocked is None and self.stage == "open":
             for name, value in start.items():
                 try:
                     if name in self.out:
-                        self.put({**self.out, "hook": np.asarray(self.out["hook"]), name: MOMO.commands[name].validate(value)})
+                        self.put(
+                            {
+                                **self.out,
+                                "hook": np.asarray(self.out["hook"]),
+                                name: MOMO.commands[name].validate(value),
+                            }
+                        )
                 except ValueError:
                     pass
         return super().reset(options)
 
 
-@fault("robot", "6.2.1-7", "a refusal names what was illegal", "illegal", "an illegal command is answered by the last reading, without an error")
+@robot_fault("6.2.1-7", "a refusal names what was illegal", "illegal")
 class CartSwallows(ReachCart):
+    """An illegal command is answered by the last reading, without an error."""
+
     def step(self, command):
         try:
             MOMO.commands.validate(command, "command")
@@ -357,16 +384,20 @@ class CartSwallows(ReachCart):
         return super().step(command)
 
 
-@fault("robot", "robot", "damp gives way", "damp", "damp answers True, and the joints hold as before")
+@robot_fault("robot", "damp gives way", "damp")
 class CartDampHolds(ReachCart):
+    """Damp answers True, and the joints hold as before."""
+
     def integrate(self, dt):
         limp, self.limp = self.limp, False
         super().integrate(dt)
         self.limp = limp
 
 
-@fault("robot", "robot", "read moves nothing and a stop stays", "read", "read begins with the home goal of the joints, as a reset does")
+@robot_fault("robot", "read moves nothing and a stop stays", "read")
 class CartReadHomes(ReachCart):
+    """Read begins with the home goal of the joints, as a reset does."""
+
     def read(self):
         if self.stage == "open":
             self.drift()
@@ -374,14 +405,18 @@ class CartReadHomes(ReachCart):
         return super().read()
 
 
-@fault("robot", "robot", "the constructor touches nothing, and the description stays", "describe", "the description's rate changes with the first reset")
+@robot_fault("robot", "the constructor touches nothing, and the description stays", "describe")
 class CartRateChanges(ReachCart):
+    """The description's rate changes with the first reset."""
+
     @property
     def spec(self):
         return MOMO if self.__dict__.get("stage", "made") == "made" else replace(MOMO, rate_hz=50.0)
 
 
-@good("robot", "can't give way: damp answers False and changes nothing")
+@robot_good
 class CartStiff(ReachCart):
+    """Can't give way: damp answers False and changes nothing."""
+
     def damp(self):
         return False

@@ -5,11 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from hal import (
-    CameraSpec, EpisodeError, Fault, Field, Image, Limits, Rate, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec,
-    StopReason, check_clears,
+    CameraSpec,
+    EpisodeError,
+    Fault,
+    Field,
+    Image,
+    Limits,
+    Rate,
+    ResetFailed,
+    RobotSpec,
+    RobotState,
+    RobotStopped,
+    Spec,
+    StopReason,
+    check_clears,
 )  # fmt: skip
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import fault, good, new_clock
+from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
 
 GRIP = RobotSpec(
     "current-gripper",
@@ -98,7 +110,9 @@ class CurrentGripper:
                 abs(self.gap - self.goal["finger_goal"]) < 0.002 or sensors["holding"]
             ):
                 return
-        raise ResetFailed(f"the fingers are at {self.gap:.4f} m, and not at {self.goal['finger_goal']:.4f} m, after 2 s")
+        raise ResetFailed(
+            f"the fingers are at {self.gap:.4f} m, and not at {self.goal['finger_goal']:.4f} m, after 2 s"
+        )
 
     def freeze(self):
         self.elapse()
@@ -135,28 +149,36 @@ class CurrentGripper:
         self.state = "closed"
 
 
-@fault("robot", "robot", "measured_by names the same quantity", "follow", "the opening is measured from the closed side of a scale of 80 mm")
+@robot_fault("robot", "measured_by names the same quantity", "follow")
 class GripInverted(CurrentGripper):
+    """The opening is measured from the closed side of a scale of 80 mm."""
+
     def sensed(self):
         return {**super().sensed(), "opening": np.array([0.08 - self.gap], np.float32)}
 
 
-@fault("robot", "6.2.2.2-1", "step carries out the command", "press", "the current limit is not passed on to the motor")
+@robot_fault("6.2.2.2-1", "step carries out the command", "press")
 class GripNoLimit(CurrentGripper):
+    """The current limit is not passed on to the motor."""
+
     def tick(self):
         told, self.goal = self.goal, {**self.goal, "current_limit": 1.0}
         super().tick()
         self.goal = told
 
 
-@fault("robot", "robot", "a reset returns at the start, or fails", "start", "a reset returns as soon as the goal is written")
+@robot_fault("robot", "a reset returns at the start, or fails", "start")
 class GripReturnsEarly(CurrentGripper):
+    """A reset returns as soon as the goal is written."""
+
     def arrive(self):
         self.rate.wait()
 
 
-@fault("robot", "robot", "a start that the options name", "start", "the start's current limit is read, and its opening is not")
+@robot_fault("robot", "a start that the options name", "start")
 class GripHalfStart(CurrentGripper):
+    """The start's current limit is read, and its opening is not."""
+
     def reset(self, options):
         check_reset_options(self.spec.commands, options)
         if isinstance(options.get("start"), dict):
@@ -165,21 +187,27 @@ class GripHalfStart(CurrentGripper):
         return super().reset(options)
 
 
-@fault("robot", "robot", "a refused reset changes nothing", "refused", "an illegal start is refused after the stop was cleared")
+@robot_fault("robot", "a refused reset changes nothing", "refused")
 class GripClearsFirst(CurrentGripper):
+    """An illegal start is refused after the stop was cleared."""
+
     def reset(self, options):
         check_clears(self.cause, options)
         self.cause = None
         return super().reset(options)
 
 
-@good("robot", "a wide box between the fingers: most goals end in pressing, which the reading holding says")
+@robot_good
 class GripWideBox(CurrentGripper):
+    """A wide box between the fingers: most goals end in pressing, which the reading holding says."""
+
     thing = 0.055
 
 
-@good("robot", "a drive that takes whole milliamperes: applied shows the rounded limit of the current")
+@robot_good
 class GripRounds(CurrentGripper):
+    """A drive that takes whole milliamperes: applied shows the rounded limit of the current."""
+
     def write(self, goal):
         super().write({**goal, "current_limit": round(goal["current_limit"], 3)})
 
@@ -200,7 +228,7 @@ HEAD = RobotSpec(
     )),
     30.0,
     limits=Limits(max_velocity={"gaze": (2.0, 1.0)}),
-    cameras=(CameraSpec("eye", 24, 16, "before the head: the red of a pixel grows with its bearing to the left, 0 at -1.8 rad"),),
+    cameras=(CameraSpec("eye", 24, 16, "before the head: red grows with the bearing to the left, from 0 at -1.8 rad"),),
     home={"gaze": (0.0, 0.0), "lamp_level": 0.5},
     measured_by={"gaze": "gaze_position", "lamp_level": "lamp"},
     max_rate={"gaze_position": 8.0},
@@ -209,7 +237,7 @@ PERIOD = 33_333_333
 
 
 class CameraHead:
-    """Pan and tilt that their controller keeps below its speed limits, and a camera with an image in every other period."""
+    """Pan and tilt below the speed limits of their controller, and a camera with an image in every other period."""
 
     spec = HEAD
     simulated = True
@@ -293,8 +321,10 @@ class CameraHead:
         self.ended = True
 
 
-@fault("robot", "robot", "applied is what the actuators received", "follow", "applied is the goal that was asked for, before the speed limit")
+@robot_fault("robot", "applied is what the actuators received", "follow")
 class HeadAppliedWish(CameraHead):
+    """Applied is the goal that was asked for, before the speed limit."""
+
     wish = None
 
     def within(self, gaze):
@@ -306,14 +336,18 @@ class HeadAppliedWish(CameraHead):
         return {**super().received(), **({} if wish is None else {"gaze": wish.astype(np.float32)})}
 
 
-@fault("robot", "robot", "a robot that says guarded keeps its limits", "follow", "the head says that it is guarded, and its limit on the tilt is not applied")
+@robot_fault("robot", "a robot that says guarded keeps its limits", "follow")
 class HeadTiltUnlimited(CameraHead):
+    """The head says that it is guarded, and its limit on the tilt is not applied."""
+
     def within(self, gaze):
         return np.array([super().within(gaze)[0], gaze[1]])
 
 
-@fault("robot", "robot", "images are the newest of each camera", "follow", "the camera has no new image after the first one, and its stamp goes on")
+@robot_fault("robot", "images are the newest of each camera", "follow")
 class HeadFrozenImage(CameraHead):
+    """The camera has no new image after the first one, and its stamp goes on."""
+
     first = None
 
     def images(self):
@@ -322,30 +356,40 @@ class HeadFrozenImage(CameraHead):
         return {"eye": image._replace(data=self.first.copy())}
 
 
-@fault("robot", "robot", "an image fits its camera's description", "follow", "images are transposed: 24 rows and 16 columns")
+@robot_fault("robot", "an image fits its camera's description", "follow")
 class HeadTransposed(CameraHead):
+    """Images are transposed: 24 rows and 16 columns."""
+
     def images(self):
         return {"eye": self.image._replace(data=np.ascontiguousarray(self.image.data.transpose(1, 0, 2)))}
 
 
-@fault("robot", "robot", "an image fits its camera's description", "follow", "pixels are floats from 0 to 1")
+@robot_fault("robot", "an image fits its camera's description", "follow")
 class HeadFloatPixels(CameraHead):
+    """Pixels are floats from 0 to 1."""
+
     def images(self):
         return {"eye": self.image._replace(data=self.image.data / np.float32(255))}
 
 
-@fault("robot", "robot", "images are the newest of each camera", "follow", "the camera's delay is added to the stamp: images come from 20 ms after the reading")
+@robot_fault("robot", "images are the newest of each camera", "follow")
 class HeadImageOfTheFuture(CameraHead):
+    """The camera's delay is added to the stamp: images come from 20 ms after the reading."""
+
     def images(self):
         return {"eye": super().images()["eye"]._replace(stamp_ns=self.stamp + 20_000_000)}
 
 
-@good("robot", "a camera at a sixth of the rate: five readings out of six have an old image with its own stamp")
+@robot_good
 class HeadSlowCamera(CameraHead):
+    """A camera at a sixth of the rate: five readings out of six have an old image with its own stamp."""
+
     every = 6
 
 
-@good("robot", "a head with a fault in its readings that stops nothing")
+@robot_good
 class HeadWithFault(CameraHead):
+    """A head with a fault in its readings that stops nothing."""
+
     def report(self):
         return super().report()._replace(faults=(Fault("fan", "lamp", "the lamp's fan stands still; clean it soon"),))
