@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hal import EpisodeError, Field, IllegalAction, Limits, Rate, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec
+from hal import EpisodeError, Field, IllegalAction, Limits, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec
 from hal.guarding.stop_latch import check_clears, gives_reason
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
+from plugins.kit.faults.fault_set_d.common import DeviceClock, robot_fault, robot_good
 
 J3 = ("yaw", "shoulder", "elbow")
 TARGET = Field("joint_target", (3,), "float32", (-1.5, -1.0, 0.0), (1.5, 1.2, 2.0), "rad", "goals of the joints", J3)
@@ -113,7 +113,7 @@ class TriArm:
         self.goal = values["joint_target"].astype(float)
 
     def stop(self, reason):
-        self.why = self.why or str(reason)
+        self.why, self.v = self.why or str(reason), np.zeros(3)
 
     def close(self):
         self.open = False
@@ -331,8 +331,7 @@ class SpeedScara:
     spec = SCARA
 
     def __init__(self):
-        self.clock = new_clock()
-        self.rate = Rate(self.spec.rate_hz, self.clock.seconds, self.clock.sleep)
+        self.clock = DeviceClock(self.spec.rate_hz)
         self.pos, self.vel, self.tau = [0.3, -0.4], [0.0, 0.0], [0.0, 0.0]
         self.want, self.brakes, self.at = [0.0, 0.0], True, None
         self.phase, self.reason = "new", None
@@ -380,10 +379,9 @@ class SpeedScara:
         self.reason, self.phase = None, "on"
         if not starts_here(options) and "joint_speed" in options.get("start", {}):
             self.send(SPEED.validate(options["start"]["joint_speed"], "start"))
-        self.rate.restart()
-        self.rate.wait()  # the schedule begins
-        self.rate.wait()
-        return self.state()
+        with self.clock.period():
+            self.clock.wait()
+            return self.state()
 
     def send(self, speeds):
         """Drive at these speeds, slower towards an end of the travel, which ``applied`` shows."""
@@ -401,9 +399,10 @@ class SpeedScara:
             raise EpisodeError(f"step of a robot that is {self.phase}")
         if self.reason is not None:
             raise RobotStopped(self.reason)
-        self.send(speeds)
-        self.rate.wait()
-        return self.state()
+        with self.clock.period():
+            self.send(speeds)
+            self.clock.wait()
+            return self.state()
 
     def read(self):
         return None if self.phase == "closed" else self.state()
@@ -528,17 +527,20 @@ class ScaraHomes(SpeedScara):
     def reset(self, options):
         super().reset({name: value for name, value in options.items() if name != "start" or value == "present"})
         if not starts_here(options):
-            for _ in range(300):
-                if self.reason is not None:
-                    raise RobotStopped(self.reason)
-                if max(map(abs, self.pos)) < 0.01:
-                    break
-                self.send([max(-2.0, min(2.0, -8.0 * one)) for one in self.pos])
-                self.rate.wait()
-                self.run()
-            else:
-                raise ResetFailed(f"the joints are {np.round(self.pos, 3)} rad from zero after 3 s")
+            with self.clock.period():
+                self.go_home()
             self.halt()
             if "joint_speed" in options.get("start", {}):
                 self.send(SPEED.validate(options["start"]["joint_speed"], "start"))
         return self.state()
+
+    def go_home(self):
+        for _ in range(300):
+            if self.reason is not None:
+                raise RobotStopped(self.reason)
+            if max(map(abs, self.pos)) < 0.01:
+                return
+            self.send([max(-2.0, min(2.0, -8.0 * one)) for one in self.pos])
+            self.clock.wait()
+            self.run()
+        raise ResetFailed(f"the joints are {np.round(self.pos, 3)} rad from zero after 3 s")

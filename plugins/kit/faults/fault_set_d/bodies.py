@@ -13,7 +13,6 @@ from hal import (
     Field,
     IllegalAction,
     Limits,
-    Rate,
     RobotSpec,
     RobotState,
     RobotStopped,
@@ -21,7 +20,7 @@ from hal import (
     check_clears,
 )
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
+from plugins.kit.faults.fault_set_d.common import DeviceClock, robot_fault, robot_good
 
 SLIDE = RobotSpec(
     "force-slide",
@@ -49,7 +48,7 @@ class ForceSlide:
 
     def __init__(self):
         self.x = self.v = self.force = 0.0
-        self.ns, self.episode, self.brake, self.halted, self.gone = 0, False, False, "", False
+        self.ns, self.episode, self.brake, self.halted, self.gone = 0, False, False, None, False
 
     def move(self):
         for _ in range(10):
@@ -78,7 +77,7 @@ class ForceSlide:
     def reset(self, options):
         self.allow_reset(options)
         self.place(options)
-        self.halted, self.episode, self.brake = "", True, False
+        self.halted, self.episode, self.brake = None, True, False
         self.ns += NANOS
         return self.observe()
 
@@ -86,7 +85,7 @@ class ForceSlide:
         check_reset_options(self.spec.commands, options)
         if self.gone:
             raise EpisodeError("the slide was closed")
-        check_clears(self.halted or None, options)
+        check_clears(self.halted, options)
 
     def place(self, options):
         if not (starts_here(options) and self.episode):
@@ -99,7 +98,7 @@ class ForceSlide:
     def allow_step(self):
         if self.gone or not self.episode:
             raise EpisodeError("no episode of the slide runs")
-        if self.halted:
+        if self.halted is not None:
             raise RobotStopped(self.halted)
 
     def step(self, command):
@@ -193,7 +192,7 @@ class SlideStopPasses(ForceSlide):
 
     def stop(self, reason):
         super().stop(reason)
-        self.halted = ""
+        self.halted = None
 
 
 @robot_good
@@ -242,8 +241,7 @@ class TwoWheels:
     lag = 0.04
 
     def __init__(self):
-        self.clock = new_clock()
-        self.rate = Rate(ROVER.rate_hz, self.clock.seconds, self.clock.sleep)
+        self.clock = DeviceClock(ROVER.rate_hz)
         self.angle, self.speed, self.goal = np.zeros(2), np.zeros(2), np.zeros(2)
         self.pose, self.last = np.zeros(3), None
         self.fresh, self.stopping, self.shut = True, None, False
@@ -294,10 +292,9 @@ class TwoWheels:
         if not here:
             self.pose = np.zeros(3)
             self.set_goal(np.array(options.get("start", {}).get("wheel_speed", (0.0, 0.0)), float))
-        self.rate.restart()
-        self.rate.wait()  # the schedule begins
-        self.rate.wait()
-        return self.snapshot()
+        with self.clock.period():
+            self.clock.wait()
+            return self.snapshot()
 
     def brake(self):
         """Let the wheels stand: the brakes hold within a tenth of the motors' lag."""
@@ -311,9 +308,10 @@ class TwoWheels:
     def step(self, command):
         wanted = ROVER.commands.validate(command, "command")
         self.refuse()
-        self.set_goal(wanted["wheel_speed"].astype(float))
-        self.rate.wait()
-        return self.snapshot()
+        with self.clock.period():
+            self.set_goal(wanted["wheel_speed"].astype(float))
+            self.clock.wait()
+            return self.snapshot()
 
     def refuse(self):
         if self.fresh or self.shut:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -77,14 +78,11 @@ class WallClock:
     def now(self) -> int:
         return time.monotonic_ns()
 
-    def seconds(self) -> float:
-        return self.now() * 1e-9
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(max(seconds, 0.0))
+    def sleep(self, nanoseconds: int) -> None:
+        time.sleep(nanoseconds * 1e-9)
 
 
-class VirtualClock(WallClock):
+class VirtualClock:
     """A clock that only sleeping moves, for tests."""
 
     def __init__(self) -> None:
@@ -93,13 +91,43 @@ class VirtualClock(WallClock):
     def now(self) -> int:
         return self.ns
 
-    def sleep(self, seconds: float) -> None:
-        self.ns += max(round(seconds * 1e9), 0)
+    def sleep(self, nanoseconds: int) -> None:
+        self.ns += nanoseconds
 
 
-CLOCKS: list[Callable[[], WallClock]] = [WallClock]
-"""The clock that the next robot gets: the last entry."""
+CLOCKS: list[Callable[[], WallClock | VirtualClock]] = [WallClock]
+"""What gives the next robot its time: the last entry."""
 
 
-def new_clock() -> WallClock:
-    return CLOCKS[-1]()
+class DeviceClock:
+    """The clock of a robot whose drives sample at a fixed rate: a step ends one period after the last one.
+
+    A process that wakes too late gets the sample of the right time, as long as it is less than three periods late.
+    """
+
+    def __init__(self, hz: float) -> None:
+        self.wall = CLOCKS[-1]()
+        self.period_ns, self.t, self.stepping = round(1e9 / hz), self.wall.now(), 0
+
+    def now(self) -> int:
+        """Return the time, nanoseconds; within `period` that of the newest sample."""
+        if not self.stepping:
+            self.t = max(self.t, self.wall.now())
+        return self.t
+
+    @contextmanager
+    def period(self) -> Iterator[None]:
+        """Let time go on by `wait` alone."""
+        if self.wall.now() > self.t + 3 * self.period_ns:
+            self.now()
+        self.stepping += 1
+        try:
+            yield
+        finally:
+            self.stepping -= 1
+
+    def wait(self) -> None:
+        """Wait for the next sample."""
+        due, wall = self.t + self.period_ns, self.wall.now()
+        self.t = wall if wall > due + 3 * self.period_ns else due
+        self.wall.sleep(max(due - wall, 0))

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from hal import EpisodeError, Field, Rate, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec, check_clears
+from hal import EpisodeError, Field, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec, check_clears
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
+from plugins.kit.faults.fault_set_d.common import DeviceClock, robot_fault, robot_good
 
 PRESSURE = Field("pressure", (1,), "float32", 0, 20000, "Pa", "pressure at the tank's bottom, above that of the air")
 TANK = RobotSpec(
@@ -99,7 +99,7 @@ class Tank:
         start = {} if starts_here(options) else options.get("start", {})
         if not starts_here(options) or self.mode == "new":
             self.fill(options)
-            self.flow = 0.0
+            self.flow, self.count = 0.0, 0
         self.mode = "on"
         self.set({**TANK.home, **start})
         self.ms += 100
@@ -172,9 +172,9 @@ class TankOldFlow(Tank):
         return {}
 
 
-@robot_fault("robot", "samples of a stream have rising stamps", "stream")
+@robot_fault("robot", "samples have stamps of the robot's clock", "stream")
 class TankSampleMs(Tank):
-    """All five samples of a period bear the stamp of its end in milliseconds."""
+    """The stamps of a stream's samples are in milliseconds."""
 
     def sample(self):
         if self.sink is not None:
@@ -228,8 +228,7 @@ class ReachCart:
     spec = MOMO
 
     def __init__(self):
-        self.clock = new_clock()
-        self.rate = Rate(MOMO.rate_hz, self.clock.seconds, self.clock.sleep)
+        self.clock = DeviceClock(MOMO.rate_hz)
         self.s = SimpleNamespace(
             v=np.zeros(2), pose=np.zeros(3), q=np.array([0.0, 0.1]), w=np.zeros(2), hook=0, hook_ms=0
         )
@@ -288,10 +287,9 @@ class ReachCart:
         self.hold()
         start = {} if starts_here(options) else options.get("start", {})
         self.put({name: np.asarray(start.get(name, value)) for name, value in self.out.items()})
-        self.rate.restart()
-        self.rate.wait()  # the schedule begins
-        self.rate.wait()
-        return self.account()
+        with self.clock.period():
+            self.clock.wait()
+            return self.account()
 
     def hold(self):
         """Let the wheels stand and the joints stay; the hook keeps what it has."""
@@ -310,9 +308,10 @@ class ReachCart:
             raise EpisodeError(f"the cart is {self.stage}")
         if self.blocked is not None:
             raise RobotStopped(self.blocked)
-        self.put(values)
-        self.rate.wait()
-        return self.account()
+        with self.clock.period():
+            self.put(values)
+            self.clock.wait()
+            return self.account()
 
     def read(self):
         if self.stage == "closed":

@@ -11,7 +11,6 @@ from hal import (
     Field,
     Image,
     Limits,
-    Rate,
     ResetFailed,
     RobotSpec,
     RobotState,
@@ -21,7 +20,7 @@ from hal import (
     check_clears,
 )  # fmt: skip
 from hal.robot import check_reset_options, starts_here
-from plugins.kit.faults.fault_set_d.common import new_clock, robot_fault, robot_good
+from plugins.kit.faults.fault_set_d.common import DeviceClock, robot_fault, robot_good
 
 GRIP = RobotSpec(
     "current-gripper",
@@ -49,8 +48,7 @@ class CurrentGripper:
     thing = 0.024
 
     def __init__(self):
-        self.clock = new_clock()
-        self.rate = Rate(GRIP.rate_hz, self.clock.seconds, self.clock.sleep)
+        self.clock = DeviceClock(GRIP.rate_hz)
         self.gap, self.speed, self.amps = 0.05, 0.0, 0.0
         self.goal = {"finger_goal": 0.05, "current_limit": 0.6}
         self.mark, self.state, self.cause = None, "fresh", None
@@ -89,20 +87,20 @@ class CurrentGripper:
             raise EpisodeError("the gripper is closed for good")
         check_clears(self.cause, options)
         self.cause, self.state = None, "open"
-        self.rate.restart()
-        self.rate.wait()  # the schedule begins
-        if starts_here(options):
-            self.freeze()
-            self.rate.wait()
-        else:
-            start = {**self.spec.home, **options.get("start", {})}
-            self.write({name: float(np.asarray(value).ravel()[0]) for name, value in start.items()})
-            self.arrive()
-        return self.look()
+        self.elapse()
+        with self.clock.period():
+            if starts_here(options):
+                self.freeze()
+                self.clock.wait()
+            else:
+                start = {**self.spec.home, **options.get("start", {})}
+                self.write({name: float(np.asarray(value).ravel()[0]) for name, value in start.items()})
+                self.arrive()
+            return self.look()
 
     def arrive(self):
         for _ in range(250):
-            self.rate.wait()
+            self.clock.wait()
             if self.cause is not None:
                 raise RobotStopped(self.cause)
             sensors = self.look().sensors
@@ -132,9 +130,10 @@ class CurrentGripper:
     def step(self, command):
         legal = self.spec.commands.validate(command, "command")
         self.check()
-        self.write({name: float(value[0]) for name, value in legal.items()})
-        self.rate.wait()
-        return self.look()
+        with self.clock.period():
+            self.write({name: float(value[0]) for name, value in legal.items()})
+            self.clock.wait()
+            return self.look()
 
     def read(self):
         return None if self.state == "closed" else self.look()
@@ -172,7 +171,7 @@ class GripReturnsEarly(CurrentGripper):
     """A reset returns as soon as the goal is written."""
 
     def arrive(self):
-        self.rate.wait()
+        self.clock.wait()
 
 
 @robot_fault("robot", "a start that the options name", "start")
@@ -299,7 +298,7 @@ class CameraHead:
             start = {**HEAD.home, **options.get("start", {})}
             self.goal = np.array(start["gaze"], float)
             self.angle, self.rate = self.goal.copy(), np.zeros(2)
-            self.lamp, self.image = float(start["lamp_level"]), None
+            self.lamp, self.image, self.count = float(start["lamp_level"]), None, 0
         self.pass_time()
         return self.report()
 
