@@ -525,6 +525,7 @@ class ScaraHomes(SpeedScara):
     """Drives to its zero at each reset, and fails the reset if it does not arrive within three seconds."""
 
     def reset(self, options):
+        check_reset_options(self.spec.commands, options)
         super().reset({name: value for name, value in options.items() if name != "start" or value == "present"})
         if not starts_here(options):
             with self.clock.period():

@@ -270,7 +270,13 @@ class ArrayLog:
 
     def update_priorities(self, index, td_error):
         index, errors = np.asarray(index), np.asarray(td_error, float)
-        if index.shape != errors.shape or not np.isfinite(errors).all() or index.min() < 0 or index.max() >= self.total:
+        if (
+            index.shape != errors.shape
+            or not index.size
+            or not np.isfinite(errors).all()
+            or index.min() < 0
+            or index.max() >= self.total
+        ):
             raise SourceError(f"update_priorities: index of 0 to {self.total - 1} and finite errors of one shape")
         self.errors[index] = errors
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 import rlenv_robot as rr
-from hal import SourceError
 from plugins.kit.faults.fault_set_d.common import NOTHING, source_fault, source_good
 from plugins.kit.faults.fault_set_d.sources import ArrayLog, walk
 
@@ -42,9 +41,6 @@ class TwoAgents(ArrayLog):
     def returns(self):
         return np.array([sum(TwoAgents.episode_return(self, a, b).values())
                          for a, b in zip(self.first[:-1], self.first[1:], strict=True)])  # fmt: skip
-
-    def to_go(self):
-        raise SourceError("priority return is for one agent here; allowed are reward and td_error")
 
     def mapping(self):
         return {agent: dict(names) for agent, names in TEAM.items()}

@@ -426,9 +426,9 @@ class GrnOneBuffer(GrownLog):
 
 @source_good
 class GrnMany(GrownLog):
-    """Ten thousand episodes that no memory holds at once."""
+    """Three thousand episodes that no memory holds at once."""
 
-    count, steps = 10_000, 6
+    count, steps = 3_000, 6
 
 
 @source_good
