@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import zlib
 from collections.abc import Callable
 from copy import deepcopy
 from typing import cast
@@ -12,6 +11,7 @@ from typing import cast
 import numpy as np
 
 from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotState
+from hal.robot import CLOSE_S
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
@@ -19,8 +19,22 @@ from rlenv_kit.robot_applied import applied_checks
 from rlenv_kit.robot_commands import check_same, command_checks
 from rlenv_kit.robot_latch import latch_checks
 from rlenv_kit.robot_motion import motion_checks
-from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, check_held, copied, is_simulated
-from rlenv_kit.robot_stops import refused, stop_checks, stop_early
+from rlenv_kit.robot_probe import (
+    SIMULATED,
+    MotionBounds,
+    RobotProbe,
+    age_problem,
+    check_held,
+    copied,
+    is_driven,
+    is_effort,
+    is_simulated,
+    span_of,
+    write_into,
+)
+from rlenv_kit.robot_readings import content_of, reading_checks
+from rlenv_kit.robot_resets import reset_checks
+from rlenv_kit.robot_stops import away, refused, stop_checks, stop_early
 from rlenv_kit.robot_streams import stream_checks
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import check_structure, difference
@@ -116,7 +130,8 @@ _ORDER = (
     "stop at step", "states", "spec stays", "own arrays", "command", "stamps", "periods", "applied", "follows",
     "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
-    "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "all states", "closed", "left",
+    "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
+    "refused resets", "kept options", "rates", "ages", "fresh", "reads", "chance", "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
 number, and those three end the run."""
@@ -125,7 +140,8 @@ number, and those three end the run."""
 def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> list[PlannedCheck]:
     return in_order(_ORDER, [
         *declared(globals(), probe), *stop_checks(probe), *latch_checks(probe), *motion_checks(probe),
-        *command_checks(probe), *applied_checks(probe), *stream_checks(probe),
+        *command_checks(probe), *applied_checks(probe), *stream_checks(probe), *reset_checks(probe),
+        *reading_checks(probe),
         *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
     ])  # fmt: skip
 
@@ -142,6 +158,11 @@ def _spec_before_opening(probe: RobotProbe) -> None:
         for field in part:
             if not field.meaning.strip() or not field.unit.strip():
                 raise Failed(f"{part.name}.{field.name} has no meaning or no unit")
+    for name, sensor in spec.measured_by.items():
+        units = spec.commands[name].unit, spec.sensors[sensor].unit
+        if units[0] != units[1]:
+            raise Failed(f"{sensor} is in {units[1]} and measures the command {name}, which is in {units[0]}",
+                         "measured_by names a sensor of the same quantity")  # fmt: skip
 
 
 @check("travels", "the spec survives a conversion to plain data", "robot", "spec")
@@ -202,6 +223,16 @@ def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: Robo
         raise Failed(f"images are of {sorted(unknown)}", "only cameras of the spec give images")
     if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
         raise Failed(f"faults are {robot_state.faults!r}", "they must be a tuple of hal.Fault(code, subject, message)")
+    for fault in robot_state.faults:
+        if not all(isinstance(text, str) for text in (fault.code, fault.subject, fault.message)) or not fault.message:
+            raise Failed(
+                f"a fault is {fault!r}", "code, subject and message are texts, and the message says what is wrong"
+            )
+    offered = {stream.name for stream in getattr(probe.robot, "streams", ())}
+    if set(robot_state.used) - offered:
+        raise Failed(
+            f"used names {sorted(set(robot_state.used) - offered)}", "only streams that the robot offers are used"
+        )
     if robot_state.faults:
         probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
 
@@ -224,19 +255,41 @@ def _images(probe: RobotProbe) -> None:
             _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
     for name in dict.fromkeys(seen):
         stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
-        if len(stamps) < len(walk):
-            probe.note(f"{len(walk) - len(stamps)} of {len(walk)} states have no image of camera {name!r}")
+        first = next(number for number, robot_state in enumerate(walk) if name in robot_state.images)
+        for number, robot_state in enumerate(walk[first:], first):
+            if name not in robot_state.images and not robot_state.faults:
+                raise Failed(f"state {number} has no image of camera {name!r}, and no fault; state {first} had one",
+                             "each state has each camera's newest image, an old one where none is newer")  # fmt: skip
+        contents = {(image.stamp_ns, content_of(image)) for image in (
+            robot_state.images[name] for robot_state in walk if name in robot_state.images)}  # fmt: skip
+        if len(contents) > len(set(stamps)):
+            raise Failed(
+                f"two images {name!r} differ and have one stamp", "an image's stamp is the time of its capture"
+            )
         if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
             raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
         newest = max(robot_state.stamp_ns for robot_state in walk if name in robot_state.images)
         if walk[-1].stamp_ns - newest > _IMAGE_AGE_S * 1e9:
             raise Failed(f"camera {name!r} gave an image, and then none for {_IMAGE_AGE_S:g} s",
                          "a camera that is lost is a fault of the robot")  # fmt: skip
-        if len(set(stamps)) > 2 and len({_content(state.images[name]) for state in walk if name in state.images}) == 1:
-            probe.note(f"every image of camera {name!r} is the same, and their stamps are not")
+        if len(contents) > 2 and len({content for _, content in contents}) == 1:
+            _check_frozen(probe, name, contents.pop()[1])
         span_s = (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9
         if len(set(stamps)) == 1 and span_s > _IMAGE_AGE_S:
             raise Failed(f"image {name!r} is the same one for {span_s:.2g} s", "a camera gives new images")
+
+
+def _check_frozen(probe: RobotProbe, name: str, content: int) -> None:
+    """Check that images change at least once when everything moves, since all before were the same."""
+    robot_state = probe.reset()
+    states = away(probe, robot_state)
+    for field in probe.robot.spec.commands if probe.simulated else ():
+        for value in list(probe.excursions(field, robot_state, most=4)):
+            states.append(probe.step({**probe.hold(robot_state), field.name: value}))
+    images = [state.images[name] for state in states if name in state.images]
+    if all(content_of(image) == content for image in images):
+        raise Failed(f"every image of camera {name!r} is the same while everything moves, and their stamps are not",
+                     "images are live")  # fmt: skip
 
 
 def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int) -> None:
@@ -267,12 +320,6 @@ def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int)
         raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {_IMAGE_AGE_S:g} s old")
 
 
-def _content(image: Image) -> int:
-    """Return a checksum of an image's data."""
-    data = image.data
-    return zlib.crc32(data.tobytes() if isinstance(data, np.ndarray) else bytes(data))
-
-
 def _decoded_size(data: bytes) -> tuple[int, int] | None:
     """Return rows and columns of an encoded image; None where nothing here can decode it."""
     try:
@@ -293,14 +340,17 @@ def _own_arrays(probe: RobotProbe) -> None:
     copies: list[tuple[RobotState, dict[str, int]]] = []
 
     def keep(robot_state: RobotState) -> None:
-        images = {name: _content(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
+        images = {name: content_of(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
         copies.append((copied(robot_state), images))
 
     robot_states = probe.walk(keep)
-    for robot_state, (copy, images) in zip(robot_states, copies, strict=False):  # no step follows the last state
+    keep(robot_states[-1])
+    probe.step(probe.hold(copies[-1][0]))
+    probe.reset()
+    for robot_state, (copy, images) in zip(robot_states, copies, strict=True):
         check_same(robot_state, copy, "changed after it was returned")
         for name, content in images.items():
-            if _content(robot_state.images[name]) != content:
+            if content_of(robot_state.images[name]) != content:
                 raise Failed(f"image {name!r} of a state changed after it was returned")
 
 
@@ -313,10 +363,7 @@ def _overwritten(probe: RobotProbe) -> None:
 
     def overwrite(robot_state: RobotState) -> None:
         second.append(copied(robot_state))
-        for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
-            for name, value in values.items():
-                if isinstance(value, np.ndarray) and value.flags.writeable:
-                    value[...] = part[name].bounds[0]
+        write_into(spec, robot_state)
 
     last = probe.walk(overwrite)[-1]
     probe.compare(first, [*second, last], "after states before were written into")
@@ -390,9 +437,13 @@ def _equal_seeds(probe: RobotProbe) -> None:
 
 @check("closed", "close may be called twice, and no step follows it", "robot", "stop")
 def _closed(probe: RobotProbe) -> None:
-    command = probe.hold(probe.reset())
-    probe.close()
-    probe.close()
+    robot_state = away(probe, probe.reset())[-1]
+    command = probe.hold(robot_state)
+    for _ in range(2):
+        began = time.monotonic()
+        probe.close()
+        if time.monotonic() - began > CLOSE_S:
+            raise Failed(f"close took {time.monotonic() - began:.3g} s", f"it returns within {CLOSE_S:g} s")
     _check_rest_after_close(probe)
     refused(probe, lambda: probe.step(command), RobotError, "a step after close")
     try:
@@ -400,7 +451,7 @@ def _closed(probe: RobotProbe) -> None:
     except Exception:
         return
     probe.close()
-    probe.note("a reset after close opens the robot again; here it is refused")
+    raise Failed("a reset after close was accepted", "it raises EpisodeError; a robot is made anew")
 
 
 def _check_rest_after_close(probe: RobotProbe) -> None:
@@ -408,7 +459,18 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     before = probe.read()
     time.sleep(0 if probe.simulated or before is None else _CLOSED_S)
     after = None if before is None else probe.read()
-    check_held(probe.robot.spec, before, after, "after close", "a closed robot moves nothing")
+    spec = probe.robot.spec
+    check_held(spec, before, after, "after close", "a closed robot moves nothing")
+    if after is None:
+        return
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        if is_driven(field) and not is_effort(field):
+            speed = np.abs(np.asarray(after.sensors[sensor], float))
+            if (speed > 0.02 * span_of(field)).any():
+                raise Failed(
+                    f"{sensor} is still {speed.max():.4g} {field.unit} after close", "a closed robot moves nothing"
+                )
 
 
 @check(
@@ -421,6 +483,8 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     "every period",
 )
 def _all_states(probe: RobotProbe) -> None:
+    if probe.spec is not None and probe.robot.spec != probe.spec:
+        raise Failed("spec changed during the run", "a robot has one spec", how="the whole run")
     if probe.problem:
         raise Failed(probe.problem, "every state keeps its description", how="the whole run")
 

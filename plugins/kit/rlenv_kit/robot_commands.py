@@ -185,6 +185,9 @@ def _illegal_commands(probe: RobotProbe) -> None:
             probe.step(case.value)
         except IllegalAction as refusal:
             violation = refusal.violation
+            named, wrong = violation.field.rpartition(".")[2], case.field.rpartition(".")[2]
+            if named in case.others and named != wrong:
+                raise Failed(f"{case.name}: the refusal names the field {named!r}", f"wrong is {wrong!r}") from refusal
             if (violation.code, violation.index) != (case.code, case.index):
                 named = f"code {violation.code!r} and index {violation.index}"
                 raise Failed(
@@ -193,6 +196,10 @@ def _illegal_commands(probe: RobotProbe) -> None:
         except Failed as finding:
             raise Failed(f"{case.name}: {finding}", "an illegal command raises IllegalAction") from finding
         except Exception as error:
+            wrong = case.field.rpartition(".")[2]
+            if isinstance(error, AssertionError) or ("." in case.field and wrong not in str(error)):
+                raise Failed(f"{case.name}: raised {type(error).__name__}: {error!s:.120}",
+                             f"a refusal is an IllegalAction, or at least names {wrong!r}") from error  # fmt: skip
             probe.note(f"an illegal command raises {type(error).__name__}; here it is IllegalAction")
         else:
             probe.stop(stop_reason())

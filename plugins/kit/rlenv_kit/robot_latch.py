@@ -128,10 +128,13 @@ def _check_stays(probe: RobotProbe, robot_state: RobotState) -> None:
 
 @check("stop clearing", "only a reason, a text that says something, clears a stop", "robot", "stop again")
 def _only_a_reason_clears(probe: RobotProbe) -> None:
-    robot_state = probe.reset()
+    robot_state = probe.reset(clear_stop())  # nothing is stopped: this clears no stop that comes later
     hold = probe.hold(robot_state)
     readings = _stop_and_settle(probe)
     try:
+        refused(
+            probe, probe.reset, RobotStopped, "a reset without a reason, after a stop that came after a reset with one"
+        )
         for value in _NO_REASONS:
             what = f"a reset with clear_stop {value!r}"
             refused(probe, partial(probe.reset, {"clear_stop": value}), RobotStopped, what,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +19,8 @@ from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "halves_of", "is_simulated",
-    "span_of",
+    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "halves_of", "is_driven",
+    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
@@ -31,6 +33,9 @@ _FAR = 0.4
 
 _MOST_STRIDES = 30
 """Strides of a real robot's command away from its start."""
+
+_GRID = 0.05
+"""Largest deviation of a coarse sensor's changes from whole steps of its encoder, in steps."""
 
 _OPEN_RANGE = 1e3
 """The range, in its unit, that a command counts as having where it has no bounds."""
@@ -77,7 +82,45 @@ SIMULATED = MotionBounds(travel=0.25, speed=1.0)
 def span_of(field: Field) -> np.ndarray:
     """Return the range of a command in its unit, at most 1,000, also without bounds; in the shape of its bounds."""
     low, high = (np.asarray(bound, float) for bound in field.bounds)
-    return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+
+
+_EFFORTS = ("N", "N m", "Nm", "N*m")
+"""Units of forces and torques."""
+
+
+def is_effort(field: Field) -> bool:
+    """Return whether a field is a force or a torque, by its unit."""
+    return field.unit in _EFFORTS
+
+
+def is_driven(field: Field) -> bool:
+    """Return whether a command is a speed or an effort: a robot that holds such a command moves on."""
+    return is_effort(field) or field.unit.endswith("/s") or (field.unit == "1" and "/s" in field.meaning)
+
+
+def pairs_of_speeds(spec: RobotSpec) -> list[tuple[str, str]]:
+    """Return pairs of sensors: a place, and its speed, by unit, shape and the first word of their names.
+
+    Where one place and one speed have such a unit and shape, their names may be any. A place that measures a command
+    comes before a goal of the same first word.
+    """
+    pairs, measured = list[tuple[str, str]](), set(spec.measured_by.values())
+    for speed in spec.sensors:
+        alike = [other for other in spec.sensors if other.shape == speed.shape]
+        places = [other.name for other in alike if f"{other.unit}/s" == speed.unit]
+        near = max((_shared(name, speed.name) for name in places), default=0)
+        if len(places) > 1 or sum(other.unit == speed.unit for other in alike) > 1:
+            places = [name for name in places if "_" in speed.name[:near] and _shared(name, speed.name) == near]
+        best = [name for name in places if name in measured] or places
+        pairs += [(best[0], speed.name)] if len(best) == 1 else []
+    return [pair for pair in pairs if [place for place, _ in pairs].count(pair[0]) == 1]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the length of the common beginning of two names."""
+    return sum(itertools.takewhile(bool, itertools.starmap(operator.eq, zip(one, other, strict=False))))
 
 
 def _number(value: float) -> str:
@@ -180,7 +223,6 @@ class RobotProbe:
         """Reset the robot with exactly these options."""
         robot_state = self.log.call("reset", self.robot.reset, options)
         _check_state(robot_state)
-        self._stamp_ns = None  # the clock of a replay begins anew
         self._look_at(robot_state)
         self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
         return robot_state
@@ -200,6 +242,9 @@ class RobotProbe:
         if before_ns is not None and stamp_ns < before_ns:
             self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
         self._stamp_ns = stamp_ns
+        self._validate(robot_state)
+
+    def _validate(self, robot_state: RobotState) -> None:
         age = age_problem(self.robot.spec, robot_state)
         if age:
             self.problem = self.problem or f"{age} ({self.log.how()})"
@@ -243,14 +288,25 @@ class RobotProbe:
 
     def read(self) -> RobotState | None:
         """Return what the robot measures while it is stopped; None if it has no ``read``, or can't read now."""
+        robot_state = self.read_itself()
+        return None if robot_state is None else copied(robot_state)
+
+    def read_itself(self) -> RobotState | None:
+        """Return the robot's own reading, as `read` does, and remember what is wrong with it."""
         call = getattr(self.robot, "read", None)
         if not callable(call):
             return None
         try:
-            robot_state = self.log.call("read", call)
+            robot_state: object = self.log.call("read", call)
         except Exception:
             return None
-        return copied(robot_state) if isinstance(robot_state, RobotState) else None
+        if robot_state is None:
+            return None
+        if not isinstance(robot_state, RobotState):
+            self.problem = self.problem or f"read returned a {type(robot_state).__name__}; it returns a state or None"
+            return None
+        self._validate(robot_state._replace(age_ns={}))  # samples may grow old while nothing steps
+        return robot_state
 
     def close(self) -> None:
         """Close the robot."""
@@ -371,7 +427,7 @@ class RobotProbe:
         spec = self.robot.spec
         counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
         for name in counters:
-            self.note(f"sensor {name} goes on over resets, and never falls")
+            self.note(f"sensor {name} goes on over resets")
         for number, (before, after) in enumerate(zip(first, second, strict=True)):
             measured = [{name: value for name, value in state.sensors.items() if name not in counters}
                         for state in (before, after)]  # fmt: skip
@@ -386,12 +442,21 @@ class RobotProbe:
 
 
 def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
-    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
+    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell.
+
+    A number that is no whole one must go on within a walk too, since one that is drawn at each reset stays in it. A
+    whole number that falls by 1 between the walks, such as a charge in percent, counts as well.
+    """
     values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors])
     if values.dtype.kind not in "fiu":
         return False
     half = len(values) // 2
-    return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
+    rises = half > 1 and bool((np.diff(values.astype(float), axis=0) >= 0).all() and (values[half] > values[0]).any())
+    if values.dtype.kind == "f":
+        return rises and bool((values[half - 1] > values[0]).any())
+    return rises or bool(
+        half > 1 and int(np.ptp(values)) == 1 and np.abs(np.diff(values.astype(float), axis=0)).sum() == 1
+    )
 
 
 def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], slack: float) -> str:
@@ -441,6 +506,14 @@ def copied(robot_state: RobotState) -> RobotState:
     )
 
 
+def write_into(spec: RobotSpec, robot_state: RobotState) -> None:
+    """Write other values into the arrays of a state, where they can be written into."""
+    for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                value[...] = "?" if part[name].is_text else part[name].bounds[0]
+
+
 def halves_of(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield illegal commands with a legal part that would move something: a name for the report, and the command."""
     spec, hold = probe.robot.spec, probe.hold(robot_state)
@@ -472,6 +545,16 @@ def _spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[st
     elif (high < 2**31).all():
         yield "above its range", np.broadcast_to(high + 1, field.shape).astype(np.int64)
     yield "of another shape", np.array(value)[None]
+
+
+def resolution(values: np.ndarray) -> float:
+    """Return the step of an encoder that values are read by, in their unit; 0 if they are no whole steps of one."""
+    gaps = np.diff(np.unique(np.ravel(values)))
+    gaps = gaps[gaps > 1e-9 * max(1.0, float(np.abs(values).max()))]
+    if not len(gaps):
+        return 0.0
+    steps = gaps / gaps.min()
+    return float(gaps.min()) if (np.abs(steps - np.round(steps)) < _GRID).all() and steps.max() < 50 else 0.0
 
 
 def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | None, when: str, allowed: str) -> None:

@@ -312,7 +312,7 @@ changes(Scara, "ages", {
 })  # fmt: skip
 
 
-@fault("", "A current that is sampled every fourth period, and always called fresh.")
+@fault("ages", "A current that is sampled every fourth period, and always called fresh.")
 class AlwaysFresh(Scara):
     def sample(self):
         if self.count % 4 == 0 or self.frame == 0:
@@ -374,7 +374,7 @@ class FrozenCamera(Scara):
 
 
 replaces(Scara, "pixels", {
-    "FrozenCameraNewStamps -> ": lambda self, at: Scara.pixels(self, 0),
+    "FrozenCameraNewStamps -> images": lambda self, at: Scara.pixels(self, 0),
 })  # fmt: skip
 
 
