@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import cast
 
 import numpy as np
 
-from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotState
-from hal.robot import CLOSE_S
+from hal import EpisodeError, Image, Robot, RobotError, RobotSpec, RobotState
+from hal.robot import CLOSE_S, PRESENT
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
@@ -23,7 +25,6 @@ from rlenv_kit.robot_probe import (
     SIMULATED,
     MotionBounds,
     RobotProbe,
-    age_problem,
     check_held,
     copied,
     is_driven,
@@ -34,6 +35,7 @@ from rlenv_kit.robot_probe import (
 )
 from rlenv_kit.robot_readings import content_of, reading_checks
 from rlenv_kit.robot_resets import reset_checks
+from rlenv_kit.robot_states import IMAGE_AGE_S, check_image, check_parts
 from rlenv_kit.robot_stops import away, refused, stop_checks, stop_early
 from rlenv_kit.robot_streams import stream_checks
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
@@ -41,19 +43,17 @@ from rlenv_kit.tables import check_structure, difference
 
 __all__ = ["check_robot"]
 
-_IMAGE_AGE_S = 2.0
-"""Oldest image that counts as live."""
-
 _FROM_ELSEWHERE = 0.01
 """Largest share of a field's range by which a state may depend on where a reset came from."""
 
 _CLOSED_S = 0.3
 """Time in which a closed robot is watched, where it can still be read."""
 
+_LONG_WALK = 40
+"""Steps of a simulation in which arrays are watched: some are made anew in the first ones alone."""
+
 _MOST_IMAGES = 600
 """States in which images are looked at."""
-
-_MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
 
 
 def check_robot(
@@ -131,7 +131,7 @@ _ORDER = (
     "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
     "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
-    "refused resets", "kept options", "rates", "ages", "fresh", "reads", "chance", "all states", "closed", "left",
+    "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance", "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
 number, and those three end the run."""
@@ -200,7 +200,9 @@ def _robot_states(probe: RobotProbe) -> None:
     for number, robot_state in enumerate(walk):
         check_structure(robot_state.sensors, spec.sensors, f"state {number}: sensors", _note(probe))
         check_structure(robot_state.applied, spec.commands, f"state {number}: applied", _note(probe))
-        _check_optional_parts(probe, robot_state, spec)
+        check_parts(spec, robot_state, probe.streams)
+        if robot_state.faults:
+            probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
     for field in spec.sensors:
         values = {np.asarray(robot_state.sensors[field.name]).tobytes() for robot_state in walk}
         if len(values) == 1:
@@ -209,32 +211,6 @@ def _robot_states(probe: RobotProbe) -> None:
 
 def _note(probe: RobotProbe) -> Callable[[str, str], None]:
     return lambda clause, text: probe.note(text.split(": ", 1)[-1])
-
-
-def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: RobotSpec) -> None:
-    unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
-    if unknown:
-        raise Failed(f"age_ns names {sorted(unknown)}", f"the sensors are {', '.join(spec.sensors.names)}")
-    age = age_problem(spec, robot_state)
-    if age:
-        raise Failed(age)
-    unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
-    if unknown:
-        raise Failed(f"images are of {sorted(unknown)}", "only cameras of the spec give images")
-    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
-        raise Failed(f"faults are {robot_state.faults!r}", "they must be a tuple of hal.Fault(code, subject, message)")
-    for fault in robot_state.faults:
-        if not all(isinstance(text, str) for text in (fault.code, fault.subject, fault.message)) or not fault.message:
-            raise Failed(
-                f"a fault is {fault!r}", "code, subject and message are texts, and the message says what is wrong"
-            )
-    offered = {stream.name for stream in getattr(probe.robot, "streams", ())}
-    if set(robot_state.used) - offered:
-        raise Failed(
-            f"used names {sorted(set(robot_state.used) - offered)}", "only streams that the robot offers are used"
-        )
-    if robot_state.faults:
-        probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
 
 
 @check("images", "images are live, and as their cameras describe them", "robot", "periods")
@@ -247,12 +223,12 @@ def _images(probe: RobotProbe) -> None:
             probe.note(f"no state has an image of camera {camera.name!r}")
     if not seen:
         raise NotTried("no state has images")
-    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= 1.5 * _IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
+    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= 1.5 * IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
         walk.append(probe.step(probe.hold(walk[-1])))  # until a frozen image is too old
     for number, robot_state in enumerate(walk):
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
-            _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+            check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
     for name in dict.fromkeys(seen):
         stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
         first = next(number for number, robot_state in enumerate(walk) if name in robot_state.images)
@@ -269,13 +245,13 @@ def _images(probe: RobotProbe) -> None:
         if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
             raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
         newest = max(robot_state.stamp_ns for robot_state in walk if name in robot_state.images)
-        if walk[-1].stamp_ns - newest > _IMAGE_AGE_S * 1e9:
-            raise Failed(f"camera {name!r} gave an image, and then none for {_IMAGE_AGE_S:g} s",
+        if walk[-1].stamp_ns - newest > IMAGE_AGE_S * 1e9:
+            raise Failed(f"camera {name!r} gave an image, and then none for {IMAGE_AGE_S:g} s",
                          "a camera that is lost is a fault of the robot")  # fmt: skip
         if len(contents) > 2 and len({content for _, content in contents}) == 1:
             _check_frozen(probe, name, contents.pop()[1])
         span_s = (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9
-        if len(set(stamps)) == 1 and span_s > _IMAGE_AGE_S:
+        if len(set(stamps)) == 1 and span_s > IMAGE_AGE_S:
             raise Failed(f"image {name!r} is the same one for {span_s:.2g} s", "a camera gives new images")
 
 
@@ -292,46 +268,6 @@ def _check_frozen(probe: RobotProbe, name: str, content: int) -> None:
                      "images are live")  # fmt: skip
 
 
-def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int) -> None:
-    if not isinstance(image, Image):
-        raise Failed(f"{what} is a {type(image).__name__}", "it must be a hal.Image")
-    if image.encoding not in ("rgb8", "jpeg", "png"):
-        raise Failed(f"{what} has the encoding {image.encoding!r}", "allowed are rgb8, jpeg and png")
-    if image.encoding == "rgb8":
-        data = image.data
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (*size, 3):
-            shape = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-            raise Failed(f"{what} is {shape}", f"the spec's camera gives uint8{[*size, 3]}")
-    else:
-        data = image.data.tobytes() if isinstance(image.data, np.ndarray) else image.data
-        if not isinstance(data, bytes | bytearray | memoryview) or not bytes(data[:4]).startswith(
-            _MAGIC[image.encoding]
-        ):
-            raise Failed(f"{what} does not begin as a {image.encoding} file does", "its bytes are of its encoding")
-        decoded = _decoded_size(bytes(data))
-        if decoded not in (None, size):
-            raise Failed(f"{what} has {decoded} rows and columns", f"the spec's camera has {size}")
-    if not isinstance(image.stamp_ns, int | np.integer):
-        raise Failed(f"{what} has the stamp {image.stamp_ns!r}", "it must be whole nanoseconds")
-    age_s = (stamp_ns - image.stamp_ns) / 1e9
-    if age_s < 0:
-        raise Failed(f"{what} was taken {-age_s:.3g} s after its state", "an image is not from the future")
-    if age_s > _IMAGE_AGE_S:
-        raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {_IMAGE_AGE_S:g} s old")
-
-
-def _decoded_size(data: bytes) -> tuple[int, int] | None:
-    """Return rows and columns of an encoded image; None where nothing here can decode it."""
-    try:
-        import cv2
-    except ImportError:
-        return None
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    if image is None:
-        raise Failed("an image can't be decoded")
-    return int(image.shape[0]), int(image.shape[1])
-
-
 # -- ownership, equal seeds ------------------------------------------------------------------------------------
 
 
@@ -343,19 +279,25 @@ def _own_arrays(probe: RobotProbe) -> None:
         images = {name: content_of(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
         copies.append((copied(robot_state), images))
 
-    robot_states = probe.walk(keep)
+    robot_states = probe.walk(keep, steps=_LONG_WALK if probe.simulated else None)
     keep(robot_states[-1])
-    probe.step(probe.hold(copies[-1][0]))
-    probe.reset()
-    for robot_state, (copy, images) in zip(robot_states, copies, strict=True):
-        check_same(robot_state, copy, "changed after it was returned")
-        for name, content in images.items():
-            if content_of(robot_state.images[name]) != content:
-                raise Failed(f"image {name!r} of a state changed after it was returned")
+
+    def begin_there() -> None:
+        with suppress(RobotError, ValueError, TypeError):  # another check looks at this start
+            probe.reset({"start": PRESENT})
+
+    for go_on in (partial(away, probe, copies[-1][0]), begin_there, probe.reset):
+        go_on()
+        for robot_state, (copy, images) in zip(robot_states, copies, strict=True):
+            check_same(robot_state, copy, "changed after it was returned")
+            for name, content in images.items():
+                if content_of(robot_state.images[name]) != content:
+                    raise Failed(f"image {name!r} of a state changed after it was returned")
 
 
 @check("overwritten", "writing into a state changes nothing", "robot", "equal")
 def _overwritten(probe: RobotProbe) -> None:
+    _own_arrays(probe)  # once more, late in the robot's life
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
     second: list[RobotState] = []

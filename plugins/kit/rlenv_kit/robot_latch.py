@@ -164,6 +164,9 @@ def _every_reason_stops(probe: RobotProbe) -> None:
             try:
                 probe.stop(reason)
             except (ValueError, TypeError, RobotError) as error:
+                if reason:
+                    raise Failed(f"a stop with a reason of {length} raises {type(error).__name__}: {error!s:.120}",
+                                 "a stop holds, whatever its reason is") from error  # fmt: skip
                 probe.note(f"a stop with a reason of {length} raises {type(error).__name__}")
                 continue
             what = f"a step after a stop with a reason of {length}"

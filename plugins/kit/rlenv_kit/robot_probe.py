@@ -7,19 +7,21 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hal import Field, IllegalAction, Robot, RobotSpec, RobotState, Spec
+from hal import Field, Robot, RobotSpec, RobotState, Spec
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, Note, NotTried
+from rlenv_kit.robot_states import state_problem
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "halves_of", "is_driven",
+    "BoundedRobot", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
     "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
@@ -30,6 +32,9 @@ _ROUNDING = 1e-6
 
 _FAR = 0.4
 """Distance of a far command of a simulated robot, as a share of the command's range."""
+
+_FEW = 8
+"""Range of a whole number up to which both its ends are tried."""
 
 _MOST_STRIDES = 30
 """Strides of a real robot's command away from its start."""
@@ -198,7 +203,9 @@ class RobotProbe:
         self.problem = ""
         self.forgot_early_stop = False
         self.reset_moves = True
-        self._stamp_ns: int | None = None
+        self._stamp_ns: int | np.integer[Any] | None = None
+        self._tolerated = ""
+        self._cameras: set[str] = set()
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
 
@@ -237,23 +244,32 @@ class RobotProbe:
     def _look_at(self, robot_state: RobotState) -> None:
         """Remember what is wrong with a state, in whichever check it comes."""
         stamp_ns, before_ns = robot_state.stamp_ns, self._stamp_ns
-        if self.problem or not isinstance(stamp_ns, int | np.integer):
-            return
-        if before_ns is not None and stamp_ns < before_ns:
-            self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
-        self._stamp_ns = stamp_ns
-        self._validate(robot_state)
+        if isinstance(stamp_ns, int | np.integer) and before_ns is not None and stamp_ns < before_ns:
+            self._remember(f"stamp_ns fell from {before_ns} to {stamp_ns}")
+        self._stamp_ns = stamp_ns if isinstance(stamp_ns, int | np.integer) else None
+        self._remember(state_problem(self.robot.spec, robot_state, self.streams, self._tolerated))
+        lost = self._cameras - set(robot_state.images)
+        if lost and not robot_state.faults:
+            self._remember(f"a state has no image of {', '.join(sorted(lost))}, and no fault, and states before had one")
+        self._cameras |= set(robot_state.images)
 
-    def _validate(self, robot_state: RobotState) -> None:
-        age = age_problem(self.robot.spec, robot_state)
-        if age:
-            self.problem = self.problem or f"{age} ({self.log.how()})"
-        for part, fields in ((robot_state.sensors, self.robot.spec.sensors),
-                             (robot_state.applied, self.robot.spec.commands)):  # fmt: skip
-            try:
-                fields.validate(part)
-            except IllegalAction as wrong:
-                self.problem = self.problem or f"{wrong} ({self.log.how()})"
+    def _remember(self, problem: str) -> None:
+        if problem and not self.problem:
+            self.problem = f"{problem} ({self.log.how()})"
+
+    @contextmanager
+    def tolerating(self, what: str) -> Iterator[None]:
+        """Overlook one kind of problem of `state_problem` inside the block."""
+        before, self._tolerated = self._tolerated, what
+        try:
+            yield
+        finally:
+            self._tolerated = before
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the robot's streams."""
+        return tuple(stream.name for stream in getattr(self.robot, "streams", ()))
 
     def stop(self, reason: str) -> None:
         """Stop the robot from this thread."""
@@ -303,9 +319,10 @@ class RobotProbe:
         if robot_state is None:
             return None
         if not isinstance(robot_state, RobotState):
-            self.problem = self.problem or f"read returned a {type(robot_state).__name__}; it returns a state or None"
+            self._remember(f"read returned a {type(robot_state).__name__}; it returns a state or None")
             return None
-        self._validate(robot_state._replace(age_ns={}))  # samples may grow old while nothing steps
+        # samples may grow old while nothing steps
+        self._remember(state_problem(self.robot.spec, robot_state, self.streams, "age"))
         return robot_state
 
     def close(self) -> None:
@@ -363,7 +380,11 @@ class RobotProbe:
                 yield from self._strides(field, robot_state, index)
                 continue
             far = _FAR * span_of(field)[index]
-            steps = (far, -far) if field.numpy_dtype.kind == "f" else dict.fromkeys((1, -1, round(far), -round(far)))
+            steps = (far, -far)
+            if field.numpy_dtype.kind != "f":
+                few = span_of(field)[index] <= _FEW
+                ends = ((bound - now)[index] for bound in (high, low) if few)
+                steps = tuple(dict.fromkeys((1, -1, round(far), -round(far), *ends)))
             for step in steps:
                 value = np.array(now)
                 value[index] = np.clip(float(now[index]) + step, low[index], high[index])
@@ -482,19 +503,6 @@ def _check_state(robot_state: object) -> None:
     for part in ("sensors", "applied"):
         if not isinstance(getattr(robot_state, part), Mapping):
             raise Failed(f"{part} is a {type(getattr(robot_state, part)).__name__}", "it must be a mapping")
-
-
-def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
-    """Describe what is wrong with the sample ages in a state; empty if nothing is."""
-    for sensor, age in robot_state.age_ns.items():
-        if not isinstance(age, int | np.integer) or isinstance(age, bool):
-            return f"age_ns of {sensor} is {age!r}; it must be whole nanoseconds"
-        if age < 0:
-            return f"age_ns of {sensor} is {age}; an age can't be negative"
-        allowed = spec.max_age_s.get(sensor)
-        if allowed is not None and age > allowed * 1e9:
-            return f"{sensor} is {age / 1e9:.4g} s old; max_age_s allows {allowed:g} s, and a step raises then"
-    return ""
 
 
 def copied(robot_state: RobotState) -> RobotState:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -10,7 +12,16 @@ import numpy as np
 
 from hal import Image, RobotSpec, RobotState
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied, is_driven, pairs_of_speeds, resolution, span_of, write_into
+from rlenv_kit.robot_probe import (
+    RobotProbe,
+    copied,
+    is_driven,
+    is_effort,
+    pairs_of_speeds,
+    resolution,
+    span_of,
+    write_into,
+)
 from rlenv_kit.robot_stops import away
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference, elements_of
@@ -50,21 +61,44 @@ def _rates(probe: RobotProbe) -> None:
     pairs = [(place, speed) for place, speed in pairs_of_speeds(spec) if spec.sensors[place].numpy_dtype.kind == "f"]
     if not pairs:
         raise NotTried("no sensor measures the speed of another one")
-    held = {sensor for name, sensor in spec.measured_by.items() if not is_driven(spec.commands[name])}
+    held = {sensor: name for name, sensor in spec.measured_by.items() if not is_driven(spec.commands[name])}
     for field in spec.commands:
         if field.numpy_dtype.kind != "f":
             continue
         for index in elements_of(field, _MOST_ELEMENTS):
             rest, moving = _motion(probe, field.name, index)
-            for place, speed in pairs:
-                _check_rate(spec, (place, speed), rest, moving, may_be_momentary=place in held)
+            for pair in pairs:
+                _check_rate(spec, pair, rest, moving, held.get(pair[0]))
+        if probe.simulated:
+            rest, moving = _motion(probe, field.name, index, periods=40)
+            for pair in pairs:
+                _check_rate(spec, pair, rest, moving, held.get(pair[0]))
+    away(probe, probe.reset())
+    robot_state = probe.reset()
+    states = [copied(robot_state), *(copied(probe.step(probe.hold(robot_state))) for _ in range(4))]
+    for pair in pairs:
+        _check_first(spec, pair, states)
 
 
-def _motion(probe: RobotProbe, name: str, index: tuple[int, ...]) -> tuple[list[RobotState], list[RobotState]]:
+def _check_first(spec: RobotSpec, pair: tuple[str, str], states: list[RobotState]) -> None:
+    """Check that the speed of a reset's state is no other than how its place changes then."""
+    place, speed = pair
+    places, speeds = (np.array([state.sensors[name] for state in states], float) for name in pair)
+    first, change = np.abs(speeds[0]), np.abs(np.diff(places, axis=0)).max(axis=0) / spec.period_s
+    later = np.abs(speeds[1:]).max(axis=0)
+    span = np.minimum(span_of(spec.sensors[speed]), 2 * np.pi)
+    if (first > 3 * np.maximum(change, later) + 0.02 * span).any():
+        raise Failed(f"{speed} is {first.max():.4g} {spec.sensors[speed].unit} after a reset, and {place} rests",
+                     "a reset reads the robot at its start")  # fmt: skip
+
+
+def _motion(
+    probe: RobotProbe, name: str, index: tuple[int, ...], periods: int = 8
+) -> tuple[list[RobotState], list[RobotState]]:
     """Hold still, then move an element away stride by stride; return the states of both."""
     field, robot_state = probe.robot.spec.commands[name], probe.reset()
     rest, moving = [copied(robot_state)], list[RobotState]()
-    for _ in range(8):
+    for _ in range(periods):
         robot_state = probe.step(probe.hold(robot_state))
         rest.append(copied(robot_state))
     hold = probe.hold(robot_state)
@@ -77,8 +111,17 @@ def _motion(probe: RobotProbe, name: str, index: tuple[int, ...]) -> tuple[list[
 
 
 def _check_rate(
-    spec: RobotSpec, pair: tuple[str, str], rest: list[RobotState], moving: list[RobotState], may_be_momentary: bool
+    spec: RobotSpec, pair: tuple[str, str], rest: list[RobotState], moving: list[RobotState], command: str | None
 ) -> None:
+    """Compare a place with its speed in a steady motion.
+
+    Args:
+        spec: the spec of the robot.
+        pair: the names of both sensors.
+        rest: states at rest.
+        moving: states in motion.
+        command: the command that the place measures, if it is a place too.
+    """
     place, speed = pair
     places, speeds, still = (np.array([state.sensors[name] for state in states], float) for name, states in
                              ((place, moving), (speed, moving), (place, rest)))  # fmt: skip
@@ -93,15 +136,69 @@ def _check_rate(
         steady = np.abs(one) > max(0.4 * peak, 8 * noise[index], 1e-6)
         steady[1:] &= np.abs(np.diff(one)) < 0.2 * peak
         steady[0] = False
+        where = list(index) if index else ""
+        way = float(np.abs(told[(..., *index)] @ np.ravel(passed_s)))
+        if command is None and peak <= 1e-9 and way > min(0.05 * float(np.ravel(span_of(spec.sensors[place]))[0]), 0.5):
+            raise Failed(f"{place}{where} stays where it is, and {speed}{where} adds up to {way:.4g}",
+                         f"{speed} is the speed of {place}")  # fmt: skip
         if steady.sum() < _LEAST_STEADY:
             continue
         share = float(np.median(told[(..., *index)][steady] / one[steady]))
-        if _RATE[0] <= share <= _RATE[1] or (may_be_momentary and abs(share) < 0.3):
+        if _RATE[0] <= share <= _RATE[1] or (
+            command is not None and abs(share) < 0.3 and _arrives(command, place, rest, moving, index)
+        ):
             continue  # a joint that arrives within each period has no speed at its end; another check looks at it
-        where = list(index) if index else ""
         raise Failed(f"{place}{where} changes by {np.median(one[steady]):.4g} {spec.sensors[speed].unit}, and "
                      f"{speed}{where} says {np.median(told[(..., *index)][steady]):.4g}",
                      f"{speed} is the speed of {place}, and a step is one control period")  # fmt: skip
+
+
+def _arrives(
+    command: str, place: str, rest: list[RobotState], moving: list[RobotState], index: tuple[int, ...]
+) -> bool:
+    """Return whether a joint stands in each state where it was told to be, at once or up to three periods late."""
+    told, places, at_rest = (np.array([getattr(state, part)[name][index] for state in states], float)
+                             for part, name, states in (("applied", command, moving), ("sensors", place, moving),
+                                                        ("sensors", place, rest)))  # fmt: skip
+    offset, stride = at_rest[-1] - float(rest[-1].applied[command][index]), np.abs(np.diff(told)).max()
+    return any(np.abs(places[3:] - told[3 - late : len(told) - late] - offset).max() < 0.15 * stride for late in range(4))
+
+
+@check("efforts", "an effort moves its own element, in its direction", "robot", "periods", "states", "jumps")
+def _efforts(probe: RobotProbe) -> None:
+    """Push each element to both sides: the difference of both ways has the sign of the effort, whatever else acts."""
+    spec = probe.robot.spec
+    pairs = [(field, place) for field in spec.commands for place, _ in pairs_of_speeds(spec)
+             if is_effort(field) and spec.sensors[place].shape == field.shape and field.shape
+             and spec.sensors[place].unit == ("m" if field.unit == "N" else "rad")
+             and spec.sensors[place].elements == field.elements]  # fmt: skip
+    if not probe.simulated or not pairs:
+        raise NotTried("no simulated place is moved by an effort")
+    for field, place in pairs if len({field.name for field, _ in pairs}) == len(pairs) else ():
+        ways, most = {}, 0.0
+        for index in elements_of(field, 4):
+            for wait in (0, 6):
+                ends = [_pushed(probe, field.name, value, place, wait)
+                        for value in itertools.islice(probe.excursions(field, probe.reset()), 99)
+                        if value[index] != probe.hold(probe.reset())[field.name][index]]  # fmt: skip
+                if len(ends) == 2:
+                    way = ends[0] - ends[1]
+                    ways[index, wait], most = float(way[index]), max(most, float(np.abs(way).max()))
+        for (index, _), way in ways.items():
+            if way <= 1e-3 * most:
+                raise Failed(f"{place}{list(index)} goes by {way:.4g} {spec.sensors[place].unit} more with {field.name} "
+                             "to one side than to the other", "an effort moves its own element, in its direction")
+
+
+def _pushed(probe: RobotProbe, name: str, value: np.ndarray, place: str, wait: int) -> np.ndarray:
+    """Reset, hold still, and push for a while; return how far the places went meanwhile."""
+    robot_state = probe.reset()
+    for _ in range(wait):
+        robot_state = probe.step(probe.hold(robot_state))
+    hold, before = probe.hold(robot_state), np.array(robot_state.sensors[place], float)
+    for _ in range(int(np.clip(0.2 * probe.robot.spec.rate_hz, 4, 20))):
+        robot_state = probe.step({**hold, name: value})
+    return np.asarray(robot_state.sensors[place], float) - before
 
 
 # -- ages ------------------------------------------------------------------------------------------------------
@@ -123,6 +220,15 @@ def _ages(probe: RobotProbe) -> None:
         robot_state = probe.step(command)
         states.append(copied(robot_state))
     period_ns = spec.period_s * 1e9
+    for camera in spec.cameras:
+        images = [state.images[camera.name] for state in states if camera.name in state.images]
+        contents = np.flatnonzero(np.diff(np.array([content_of(image) for image in images], float)))
+        runs, stamps = np.diff(contents), np.diff([image.stamp_ns for image in images])
+        if len(runs) > 6 and runs.min() > 1 and not np.ptp(runs) and (stamps > 0.5 * period_ns).all():
+            text = f"image {camera.name!r} is a new one every {runs.mean():.3g} states, and its stamp in each"
+            if probe.simulated:
+                raise Failed(text, "an image's stamp is the time of its capture")
+            probe.note(text)
     for sensor in spec.sensors:
         values = [state.sensors[sensor.name] for state in states]
         taken = np.array([state.stamp_ns - int(state.age_ns.get(sensor.name, 0)) for state in states], float)
@@ -213,9 +319,18 @@ def _is_old(before: np.ndarray, after: Sequence[np.ndarray]) -> bool:
 def _reads(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     robot_state = probe.reset()
-    reading = probe.read()
+    reading = _read(probe)
     if reading is None:
         raise NotTried("it offers no read")
+    for _ in range(4):
+        later = _read(probe)
+        for place, speed in pairs_of_speeds(spec) if later is not None else ():
+            assert later is not None
+            moved = np.abs(np.asarray(later.sensors[place], float) - np.asarray(reading.sensors[place], float))
+            far = 3 * np.abs(np.asarray(later.sensors[speed], float)) * max(later.stamp_ns - reading.stamp_ns, 0) / 1e9
+            if (moved > far + 0.05 + 1e-3 * np.abs(np.asarray(later.sensors[place], float))).any():
+                raise Failed(f"{place} moved by {moved.max():.4g} {spec.sensors[place].unit} while it was read",
+                             "read moves nothing")  # fmt: skip
     kept, count, moving = list[tuple[RobotState, RobotState]](), 0, away(probe, robot_state)[-1]
     reading = probe.read()
     if reading is None:
@@ -247,8 +362,8 @@ def _reads(probe: RobotProbe) -> None:
         elif now is not None:
             write_into(spec, now)
 
-    problem, second = probe.problem, probe.walk(disturb)
-    probe.problem = problem  # a sensor that is slow may be older after so many readings than between steps
+    with probe.tolerating("age"):  # a sensor that is slow may be older after so many readings than between steps
+        second = probe.walk(disturb)
     for now, copy in kept:
         name = difference(copy.sensors, now.sensors) or difference(copy.applied, now.applied)
         if name:
@@ -259,6 +374,23 @@ def _reads(probe: RobotProbe) -> None:
     one, other = ([state._replace(sensors={name: state.sensors[name] for name in measured}) for state in walk]
                   for walk in (first, second))  # fmt: skip
     probe.compare(one, other, "after readings between the steps, which were written into", slack=0.01)
+
+
+def _read(probe: RobotProbe) -> RobotState | None:
+    """Read a robot that was just reset, and that says None where it can't be read."""
+    call = getattr(probe.robot, "read", None)
+    try:
+        inspect.signature(call).bind()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None  # it has none, or a method of its own that is called so
+    try:
+        probe.log.call("read", call)  # type: ignore[arg-type]
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        raise Failed(f"read raises {type(error).__name__} after a reset: {error!s:.120}",
+                     "it returns a state, or None") from error  # fmt: skip
+    return probe.read()
 
 
 # -- chance ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 from hal import EpisodeError, RobotState, RobotStopped
 from hal.robot import PRESENT
 from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.robot_commands import check_command_kept, check_not_read
 from rlenv_kit.robot_probe import RobotProbe, check_held, copied, is_driven, is_effort, pairs_of_speeds, span_of
 from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
@@ -49,6 +50,7 @@ def _present(probe: RobotProbe) -> None:
         probe.note(f"a reset with the start {PRESENT!r} raises {type(error).__name__}; it is to begin where it stands")
         return
     allowed = f"the start {PRESENT!r} begins where the robot is, and nothing moves"
+    held = {sensor for name, sensor in spec.measured_by.items() if not is_driven(spec.commands[name])}
     pushed = any(is_effort(field) for field in spec.commands)  # a mass that an effort moved may run out
     for _ in range(1 if pushed else 4):
         for name, sensor in spec.measured_by.items():
@@ -64,7 +66,7 @@ def _present(probe: RobotProbe) -> None:
                              f"{was.max():.4g} before", allowed)  # fmt: skip
             moved = np.abs(_floats(after, place) - _floats(before, place))
             far = np.maximum(3 * was * spec.period_s, 0.02) + 1e-3 * np.abs(_floats(before, place))
-            if (moved > far).any() and spec.sensors[place].numpy_dtype.kind == "f":
+            if place not in held and (moved > far).any() and spec.sensors[place].numpy_dtype.kind == "f":
                 raise Failed(
                     f"{place} moved by {moved.max():.4g} {spec.sensors[place].unit} with such a reset", allowed
                 )
@@ -151,6 +153,7 @@ def _refused_resets(probe: RobotProbe) -> None:
 @check("kept options", "a start stays the caller's, in any mapping and type", "robot", "options", "places")
 def _kept_options(probe: RobotProbe) -> None:
     """Write into a start after the reset, and give options that cannot be written into."""
+    check_command_kept(probe)  # once more, late in the robot's life
     spec = probe.robot.spec
     home = {name: np.array(np.broadcast_to(value, spec.commands[name].shape), spec.commands[name].numpy_dtype)
             for name, value in spec.home.items() if not spec.commands[name].is_text}  # fmt: skip
@@ -164,6 +167,7 @@ def _kept_options(probe: RobotProbe) -> None:
     name = difference(copy.applied, robot_state.applied) or difference(copy.sensors, robot_state.sensors)
     if name:
         raise Failed(f"{name} of a state changed when its caller wrote into the start", "a start is read once")
+    check_not_read(probe, home, copy, "a start")
     check_held(spec, copy, probe.step(hold), "when the caller wrote into the start", "a start is read once")
     options: Mapping[str, object] = types.MappingProxyType({"seed": np.int64(probe.seed)})
     try:

@@ -325,6 +325,7 @@ def _comes_to_rest(probe: RobotProbe) -> None:
             reading = probe.read()
             stopped += [] if reading is None else [reading]
         _check_way(probe.robot.spec, rest, moving[-1], stopped)
+        _check_places(probe.robot.spec, rest, moving[-1], stopped)
         _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
         _check_no_speed(probe, rest)
         _check_no_effort(probe.robot.spec, rest[-1], moving[-1], stopped)
@@ -352,6 +353,22 @@ def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stoppe
             if (past > 0).any():
                 far = np.abs(value - np.asarray(last.sensors[sensor], float)).max()
                 raise Failed(f"{sensor} moved by {far:.4g} {field.unit} after a stop, off the way to its last goal",
+                             "a stopped robot holds")  # fmt: skip
+
+
+def _check_places(spec: RobotSpec, rest: list[RobotState], last: RobotState, stopped: list[RobotState]) -> None:
+    """Check that a place whose speed is measured goes no farther in a reading than that speed takes it."""
+    for place, speed in pairs_of_speeds(spec):
+        if place in spec.measured_by.values() or spec.sensors[place].numpy_dtype.kind != "f":
+            continue
+        noise = np.ptp([state.sensors[place] for state in rest], axis=0)
+        was, began = np.asarray(last.sensors[place], float), np.abs(np.asarray(last.sensors[speed], float))
+        for robot_state in stopped:
+            passed_s = max((robot_state.stamp_ns - last.stamp_ns) / 1e9, 0.0) + 2 * spec.period_s
+            moved = np.abs(np.asarray(robot_state.sensors[place], float) - was)
+            if (moved > 1.2 * began * passed_s + 2 * noise + 0.02 + 1e-3 * np.abs(was)).any():
+                raise Failed(f"{place} moved by {moved.max():.4g} {spec.sensors[place].unit} after a stop, in "
+                             f"{passed_s:.2g} s, from {began.max():.4g} {spec.sensors[speed].unit}",
                              "a stopped robot holds")  # fmt: skip
 
 

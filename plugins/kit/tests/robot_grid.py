@@ -605,7 +605,7 @@ def _motion_cells() -> Iterator[tuple[type[Bench], str, str, str, Change]]:
         yield base, "step", "no period", "advance", lambda robot, right: None
         yield base, "step", "moves twice", "drive", lambda robot, right, told: (right(told), right(told))[0]
         yield base, "step", "the first tick only", "motors", after(
-            lambda robot, told: told if robot.frame == 0 else {**told, robot.main: 0 * told[robot.main]})  # fmt: skip
+            lambda robot, told: told if robot.frame <= 1 else {**told, robot.main: 0 * told[robot.main]})  # fmt: skip
         yield base, "step", "keeps the command", "obey", _keeps_command
         yield base, "step", "clips the command in place", "legal", _clips_in_place
         yield base, "step", "takes from the command", "legal", _takes
@@ -755,7 +755,7 @@ def _refusal_cells() -> Iterator[tuple[type[Bench], str, str, str, Change]]:
 
 
 def _moves(robot: Any, right: Callable[..., Any], wrong: IllegalAction) -> Exception:
-    robot.place = robot.place + 0.2
+    robot.place = robot.place + (0.2 if robot.main == "goal" else 1.0)
     return wrong
 
 
