@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from hal import EpisodeError, Image, Robot, RobotError, RobotSpec, RobotState
-from hal.robot import CLOSE_S, PRESENT
+from hal.robot import CLOSE_S
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
@@ -131,7 +131,8 @@ _ORDER = (
     "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
     "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
-    "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance", "all states", "closed", "left",
+    "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance",
+    "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
 number, and those three end the run."""
@@ -229,6 +230,8 @@ def _images(probe: RobotProbe) -> None:
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
             check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+    if any(later.stamp_ns < earlier.stamp_ns for earlier, later in itertools.pairwise(walk)):
+        raise NotTried("the stamps of the states fall, which another check looks at")
     for name in dict.fromkeys(seen):
         stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
         first = next(number for number, robot_state in enumerate(walk) if name in robot_state.images)
@@ -282,11 +285,13 @@ def _own_arrays(probe: RobotProbe) -> None:
     robot_states = probe.walk(keep, steps=_LONG_WALK if probe.simulated else None)
     keep(robot_states[-1])
 
-    def begin_there() -> None:
-        with suppress(RobotError, ValueError, TypeError):  # another check looks at this start
-            probe.reset({"start": PRESENT})
+    def begin_elsewhere() -> None:
+        start = {name: value for name, value in probe.hold(away(probe, copies[-1][0])[-1]).items()
+                 if name in probe.robot.spec.home and probe.simulated}  # fmt: skip
+        with suppress(Exception):  # another check looks at this start
+            probe.reset({"start": start} if start else {})
 
-    for go_on in (partial(away, probe, copies[-1][0]), begin_there, probe.reset):
+    for go_on in (partial(away, probe, copies[-1][0]), begin_elsewhere, probe.reset):
         go_on()
         for robot_state, (copy, images) in zip(robot_states, copies, strict=True):
             check_same(robot_state, copy, "changed after it was returned")
@@ -437,7 +442,7 @@ class _Lifetime:
     def __init__(self, probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> None:
         self._probe, self._left, self._make = probe, left, make
 
-    @check("instances", "a second instance is a separate robot", "robot", "equal")
+    @check("instances", "a second instance is a separate robot", "robot", "equal", "stop again")
     def second_instance(self, probe: RobotProbe) -> None:
         """Move a second instance between the steps of the first."""
         make = self._make

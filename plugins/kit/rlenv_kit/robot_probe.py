@@ -250,7 +250,7 @@ class RobotProbe:
         self._remember(state_problem(self.robot.spec, robot_state, self.streams, self._tolerated))
         lost = self._cameras - set(robot_state.images)
         if lost and not robot_state.faults:
-            self._remember(f"a state has no image of {', '.join(sorted(lost))}, and no fault, and states before had one")
+            self._remember(f"a state has no image of {', '.join(sorted(lost))} and no fault, and one before had")
         self._cameras |= set(robot_state.images)
 
     def _remember(self, problem: str) -> None:

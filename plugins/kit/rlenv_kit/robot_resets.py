@@ -32,7 +32,7 @@ def reset_checks(probe: RobotProbe) -> list[PlannedCheck]:
     return declared(globals(), probe)
 
 
-@check("present", "a reset with the start 'present' moves nothing", "robot", "places")
+@check("present", "a reset with the start 'present' moves nothing", "robot", "places", "overwritten")
 def _present(probe: RobotProbe) -> None:
     """Move away, and begin an episode there: the robot stays where it is, and rests."""
     spec = probe.robot.spec
@@ -99,7 +99,13 @@ def _wrong_options(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple
             break
 
 
-@check("refused resets", "a reset that is refused clears no stop, and moves nothing", "robot", "equal", "stop clearing")
+@check(
+    "refused resets",
+    "a reset that is refused clears no stop, and moves nothing",
+    "robot",
+    "overwritten",
+    "stop clearing",
+)
 def _refused_resets(probe: RobotProbe) -> None:
     robot_state = probe.reset()
     hold, wrong = probe.hold(robot_state), list(_wrong_options(probe, robot_state))

@@ -61,8 +61,9 @@ def _problems(spec: RobotSpec, robot_state: RobotState, streams: Collection[str]
     for fault in robot_state.faults:
         if not all(isinstance(text, str) for text in (fault.code, fault.subject, fault.message)) or not fault.message:
             yield f"a fault is {fault!r}", "code, subject and message are texts, and the message says what is wrong"
-    if set(robot_state.used) - set(streams):
-        yield f"used names {sorted(set(robot_state.used) - set(streams))}", "only streams that the robot offers are used"
+    unknown = set(robot_state.used) - set(streams)
+    if unknown:
+        yield f"used names {sorted(unknown)}", "only streams that the robot offers are used"
 
 
 def check_parts(spec: RobotSpec, robot_state: RobotState, streams: Collection[str], with_ages: bool = True) -> None:

@@ -35,7 +35,7 @@ changes(Readable, "ages", {
 })  # fmt: skip
 
 
-@fault("ages", "The place is sampled in every third period, and always called fresh.")
+@fault("ages or places or still", "The place is sampled in every third period, and always called fresh.")
 class OldAndFresh(Readable):
     kept = np.zeros(2)
 

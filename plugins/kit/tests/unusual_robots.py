@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal import CameraSpec, Field, RobotSpec, Spec
-from plugins.kit.tests.robot_grid import JOINTS, PERIOD_NS, Bench, Press, Wagon
+from plugins.kit.tests.robot_bench import JOINTS, PERIOD_NS, Bench, Press, Wagon
 
 
 class SlowBus(Bench):
