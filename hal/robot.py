@@ -62,7 +62,8 @@ class RobotState(NamedTuple):
         age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh. A
             sample that is repeated is older in each state.
         images: camera name -> its newest image, in every state once there is one; it is an old one, with its own stamp,
-            where none is newer. A camera that gives none any more is a fault.
+            where none is newer. A camera that gives none any more is a fault. Other pixels have another stamp, and an image
+            that is repeated keeps its own.
         faults: the robot's present faults.
         used: stream name -> number of the sample that its values were taken from (`StreamSpec`).
     """
@@ -529,7 +530,9 @@ class Robot(Protocol):
         """Hold at once and refuse every command until a reset clears the stop. Idempotent, from any thread.
 
         To hold is to stay: joints where they are, grippers, valves and lamps as they are. A commanded speed or effort
-        ends. A stop before the first reset, or during a reset or a step, latches like any other.
+        ends. A stop before the first reset, or during a reset or a step, latches like any other. No stop is refused for
+        the text of its reason, unless that is empty. A simulation whose time stands still while it is stopped shows its
+        last state.
         """
         ...
 

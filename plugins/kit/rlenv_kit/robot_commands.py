@@ -339,7 +339,9 @@ def _check_moving(probe: RobotProbe) -> None:
         first, before = probe.read(), probe.read()
         refused(probe, partial(probe.step, case.value), IllegalAction, case.name, "an illegal command")
         after = probe.read()
-        for name, span in spans.items() if first and before and after else ():
+        if first is None or before is None or after is None:
+            return
+        for name, span in spans.items():
             if spec.sensors[name].is_text:
                 continue
             drift, change = (np.abs(np.asarray(end.sensors[name], float) - np.asarray(begin.sensors[name], float))

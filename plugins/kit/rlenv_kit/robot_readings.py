@@ -187,8 +187,8 @@ def _efforts(probe: RobotProbe) -> None:
                     ways[index, wait], most = float(way[index]), max(most, float(np.abs(way).max()))
         for (index, _), way in ways.items():
             if way <= 1e-3 * most:
-                raise Failed(f"{place}{list(index)} goes {way:.4g} {spec.sensors[place].unit} with {field.name} "
-                             "to one side than to the other",
+                raise Failed(f"{place}{list(index)} goes {way:.4g} {spec.sensors[place].unit} farther to "
+                             f"one side of {field.name} than to the other",
                              "an effort moves its own element, in its direction")  # fmt: skip
 
 
