@@ -33,6 +33,9 @@ _ROUNDING = 1e-6
 _FAR = 0.4
 """Distance of a far command of a simulated robot, as a share of the command's range."""
 
+_QUICK_S = 0.008
+"""Mean time of a step up to which a simulation is tried for longer, in seconds."""
+
 _FEW = 8
 """Range of a whole number up to which both its ends are tried."""
 
@@ -205,6 +208,7 @@ class RobotProbe:
         self.reset_moves = True
         self._stamp_ns: int | np.integer[Any] | None = None
         self._tolerated = ""
+        self._stepped_s, self._steps = 0.0, 0
         self._cameras: set[str] = set()
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
@@ -236,7 +240,9 @@ class RobotProbe:
 
     def step(self, command: Any) -> RobotState:
         """Step the robot."""
+        began = time.monotonic()
         robot_state = self.log.call("step", self.robot.step, command)
+        self._stepped_s, self._steps = self._stepped_s + time.monotonic() - began, self._steps + 1
         _check_state(robot_state)
         self._look_at(robot_state)
         return robot_state
@@ -328,6 +334,11 @@ class RobotProbe:
     def close(self) -> None:
         """Close the robot."""
         self.log.call("close", self.robot.close)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is a simulation whose steps take so little time that further ones cost nothing."""
+        return self.simulated and self._stepped_s < _QUICK_S * max(self._steps, 1)
 
     # -- walks -----------------------------------------------------------------------------------------
 

@@ -462,6 +462,7 @@ def cells() -> dict[str, Cell]:
 
 
 NO_FAULT = {
+    r"claw_state five ticks old": "a gripper may be slow",
     r"ages growing": "a sample may be taken ever farther before its state",
     r"image missing, (always|in the first state)": "a simulation renders the cameras that were asked for",
     r"image with the state's stamp, (?!always)": "now and then a coarse image is equal by chance",
