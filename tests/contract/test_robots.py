@@ -62,6 +62,7 @@ NOT_TRIED = {
     "the state of a reset is measured after it, images too",
     "read moves nothing, and shows what the robot measures",
     "its chance is its own: the caller's random numbers change nothing",
+    "an effort moves its own element, in its direction",
 }
 
 IN_THE_WAY = {

@@ -230,7 +230,8 @@ def away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
     robot_states = [copied(robot_state)]
     whole = {field.name: next(probe.excursions(field, robot_state), robot_state.applied[field.name])
              for field in spec.commands if probe.simulated and field.numpy_dtype.kind in "iu"}  # fmt: skip
-    for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 3, 60))):
+    most = 60 if probe.is_quick or not probe.simulated else 10
+    for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 3, most))):
         command = {**probe.hold(robot_state), **whole}
         for field in spec.commands:
             if field.numpy_dtype.kind == "f":

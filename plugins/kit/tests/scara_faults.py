@@ -291,7 +291,7 @@ class StampOfTheReset(Scara):
         return {"top": super().images()["top"]._replace(stamp_ns=self.stamp())}
 
 
-@fault("images")
+@fault("every period or images")
 class StampGoesBack(Scara):
     def stamp(self):
         return super().stamp() - (2 * PERIOD_NS if self.frame == 30 else 0)
