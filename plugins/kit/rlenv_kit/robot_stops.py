@@ -330,6 +330,8 @@ def _comes_to_rest(probe: RobotProbe) -> None:
         _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
         _check_no_speed(probe, rest)
         _check_no_effort(probe.robot.spec, rest[-1], moving[-1], stopped)
+        command = probe.hold(robot_state)
+        refused(probe, lambda: probe.step(command), RobotStopped, "a step after a stop in the midst of a motion")
     finally:
         probe.reset(clear_stop())
 

@@ -83,7 +83,7 @@ class Bench:
             except Exception:
                 self.refusals += 1
                 raise
-            self.resets, self.frame = self.resets + 1, 0
+            self.resets += 1
             if self.why is not None:
                 self.unlatch()
                 self.cleared += 1
@@ -92,7 +92,7 @@ class Bench:
                 self.stay()
             else:
                 self.begin(self.start(options))
-            self.begun, self.ticks = True, self.ticks + 1
+            self.begun, self.ticks, self.frame = True, self.ticks + 1, 0
             self.measure()
             return self.answer()
 
