@@ -62,8 +62,8 @@ class RobotState(NamedTuple):
         age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh. A
             sample that is repeated is older in each state.
         images: camera name -> its newest image, in every state once there is one; it is an old one, with its own stamp,
-            where none is newer. A camera that gives none any more is a fault. Other pixels have another stamp, and an image
-            that is repeated keeps its own.
+            where none is newer. A camera that gives none any more is a fault. Other pixels have another stamp, and an
+            image that is repeated keeps its own.
         faults: the robot's present faults.
         used: stream name -> number of the sample that its values were taken from (`StreamSpec`).
     """
