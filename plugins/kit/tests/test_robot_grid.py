@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 
 CELLS = {name: cell for name, cell in cells().items() if not why_no_fault(name)}
 DEADLINES = Deadlines(step=10.0, reset=10.0)
-STRIDE = 191
+STRIDE = 331
 
 
 @pytest.fixture(autouse=True)
