@@ -55,11 +55,15 @@ class RobotState(NamedTuple):
     microseconds.
 
     Attributes:
-        sensors: measured values, by the names in ``spec.sensors``; arrays that the caller may keep.
-        applied: values that the actuators received after all limits, by the names in ``spec.commands``.
-        stamp_ns: the robot's monotonic clock at capture, nanoseconds.
-        age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh.
-        images: camera name -> its newest image.
+        sensors: measured values, by the names in ``spec.sensors``; arrays that the caller may keep and write into.
+        applied: values that the actuators received after all limits, by the names in ``spec.commands``; arrays of the
+            state alone, never those of the caller's command.
+        stamp_ns: the robot's monotonic clock at capture, nanoseconds; a reset does not set it back.
+        age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh. A
+            sample that is repeated is older in each state.
+        images: camera name -> its newest image, in every state once there is one; it is an old one, with its own stamp,
+            where none is newer. A camera that gives none any more is a fault. Other pixels have another stamp, and an
+            image that is repeated keeps its own.
         faults: the robot's present faults.
         used: stream name -> number of the sample that its values were taken from (`StreamSpec`).
     """
@@ -273,7 +277,8 @@ class RobotSpec:
         rate_hz: control periods a second.
         limits: limits on motion, lead and effort that the guard applies.
         cameras: its cameras.
-        home: a command at which the robot may rest, and the default start of a reset.
+        home: a command at which the robot may rest, and the default start of a reset; a command that it leaves out
+            starts wherever the robot says. The home of a speed or an effort is usually 0.
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
         max_age_s: sensor name -> greatest age of a sample that counts as measured, seconds.
         actuation: gains and delays of this individual robot's actuators; None if none is known.
@@ -487,6 +492,11 @@ class Robot(Protocol):
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Bring the robot to the start of an episode and read it. May wait for a person or a fixture.
 
+        The state is measured at the start: at rest, or with the speed or effort that the start commands. A bare driver
+        may leave the robot where it is, and leave the way to the start to `hal.Homing`; then it ignores ``start``. Any
+        other robot goes to the start it was given, and with the commands that the start leaves out to ``spec.home``.
+        A reset that raises an exception clears no stop, and one that refuses its options moves nothing either.
+
         Args:
             options: ``seed``; ``start``, a command to start from instead of ``spec.home``, or `PRESENT`, to start
                 where the robot is without moving it; ``clear_stop``, the reason why a latched stop may be cleared;
@@ -495,6 +505,8 @@ class Robot(Protocol):
 
         Raises:
             RobotStopped: a stop is latched and the options don't clear it.
+            IllegalAction: an option is illegal (`check_reset_options`).
+            EpisodeError: after `close`.
             ResetFailed: the start was not reached, or nobody confirmed that the scene is ready.
             ConnectionLost, DeadlineExceeded: the robot does not answer.
         """
@@ -505,17 +517,29 @@ class Robot(Protocol):
 
         Raises:
             IllegalAction: the command breaks the spec; nothing moved.
-            RobotStopped: a stop is latched.
-            ConnectionLost, DeadlineExceeded, StaleReading: the robot can't be trusted to have moved.
+            EpisodeError: before the first reset, or after `close`.
+            RobotStopped: a stop is latched. A step during which a stop comes may raise it or return its state; its
+                motion ends either way.
+            ConnectionLost, DeadlineExceeded, StaleReading: the robot can't be trusted to have moved. A driver that
+                knows that a sample is older than ``spec.max_age_s`` raises `StaleReading` itself, or tells the age and
+                leaves that to the guard.
         """
         ...
 
     def stop(self, reason: str) -> None:
-        """Hold at once and refuse every command until a reset clears the stop. Idempotent, from any thread."""
+        """Hold at once and refuse every command until a reset clears the stop. Idempotent, from any thread.
+
+        To hold is to stay: joints where they are, grippers, valves and lamps as they are. A commanded speed or effort
+        ends. A stop before the first reset, or during a reset or a step, latches like any other. No stop is refused for
+        the text of its reason, unless that is empty. A simulation whose time stands still while it is stopped shows its
+        last state.
+        """
         ...
 
     def close(self) -> None:
-        """Release the robot, within `CLOSE_S`. Safe to call more than once.
+        """Release the robot, within `CLOSE_S`. Safe to call more than once, and before a reset.
+
+        A speed that was commanded ends. After it `reset` and `step` raise `EpisodeError`.
 
         A driver that can keep the motors holding without this process also offers ``hold_on_close``
         (`hal.wrapper.RobotWrapper.hold_on_close`).

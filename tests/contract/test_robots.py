@@ -58,6 +58,11 @@ NOT_TRIED = {
     "samples of streams come in order, as described, and states name them",
     "applied is what the actuators received, after a jump of the command too",  # it does not say that it is simulated
     "a reset begins at the start that it is given for each command",
+    "a stop during a step ends its motion",  # only a simulation in real time shows it
+    "the state of a reset is measured after it, images too",
+    "read moves nothing, and shows what the robot measures",
+    "its chance is its own: the caller's random numbers change nothing",
+    "an effort moves its own element, in its direction",
 }
 
 IN_THE_WAY = {

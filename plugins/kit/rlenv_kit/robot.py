@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import cast
 
 import numpy as np
 
-from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotState
+from hal import EpisodeError, Image, Robot, RobotError, RobotSpec, RobotState
+from hal.robot import CLOSE_S
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
@@ -19,16 +21,27 @@ from rlenv_kit.robot_applied import applied_checks
 from rlenv_kit.robot_commands import check_same, command_checks
 from rlenv_kit.robot_latch import latch_checks
 from rlenv_kit.robot_motion import motion_checks
-from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, check_held, copied, is_simulated
-from rlenv_kit.robot_stops import refused, stop_checks, stop_early
+from rlenv_kit.robot_probe import (
+    SIMULATED,
+    MotionBounds,
+    RobotProbe,
+    check_held,
+    copied,
+    is_driven,
+    is_effort,
+    is_simulated,
+    span_of,
+    write_into,
+)
+from rlenv_kit.robot_readings import content_of, reading_checks
+from rlenv_kit.robot_resets import reset_checks
+from rlenv_kit.robot_states import IMAGE_AGE_S, check_image, check_parts
+from rlenv_kit.robot_stops import away, refused, stop_checks, stop_early
 from rlenv_kit.robot_streams import stream_checks
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import check_structure, difference
 
 __all__ = ["check_robot"]
-
-_IMAGE_AGE_S = 2.0
-"""Oldest image that counts as live."""
 
 _FROM_ELSEWHERE = 0.01
 """Largest share of a field's range by which a state may depend on where a reset came from."""
@@ -36,10 +49,11 @@ _FROM_ELSEWHERE = 0.01
 _CLOSED_S = 0.3
 """Time in which a closed robot is watched, where it can still be read."""
 
+_LONG_WALK = 40
+"""Steps of a simulation in which arrays are watched: some are made anew in the first ones alone."""
+
 _MOST_IMAGES = 600
 """States in which images are looked at."""
-
-_MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
 
 
 def check_robot(
@@ -116,7 +130,9 @@ _ORDER = (
     "stop at step", "states", "spec stays", "own arrays", "command", "stamps", "periods", "applied", "follows",
     "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
-    "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "all states", "closed", "left",
+    "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
+    "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance",
+    "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
 number, and those three end the run."""
@@ -125,7 +141,8 @@ number, and those three end the run."""
 def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> list[PlannedCheck]:
     return in_order(_ORDER, [
         *declared(globals(), probe), *stop_checks(probe), *latch_checks(probe), *motion_checks(probe),
-        *command_checks(probe), *applied_checks(probe), *stream_checks(probe),
+        *command_checks(probe), *applied_checks(probe), *stream_checks(probe), *reset_checks(probe),
+        *reading_checks(probe),
         *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
     ])  # fmt: skip
 
@@ -142,6 +159,11 @@ def _spec_before_opening(probe: RobotProbe) -> None:
         for field in part:
             if not field.meaning.strip() or not field.unit.strip():
                 raise Failed(f"{part.name}.{field.name} has no meaning or no unit")
+    for name, sensor in spec.measured_by.items():
+        units = spec.commands[name].unit, spec.sensors[sensor].unit
+        if units[0] != units[1]:
+            raise Failed(f"{sensor} is in {units[1]} and measures the command {name}, which is in {units[0]}",
+                         "measured_by names a sensor of the same quantity")  # fmt: skip
 
 
 @check("travels", "the spec survives a conversion to plain data", "robot", "spec")
@@ -179,7 +201,9 @@ def _robot_states(probe: RobotProbe) -> None:
     for number, robot_state in enumerate(walk):
         check_structure(robot_state.sensors, spec.sensors, f"state {number}: sensors", _note(probe))
         check_structure(robot_state.applied, spec.commands, f"state {number}: applied", _note(probe))
-        _check_optional_parts(probe, robot_state, spec)
+        check_parts(spec, robot_state, probe.streams)
+        if robot_state.faults:
+            probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
     for field in spec.sensors:
         values = {np.asarray(robot_state.sensors[field.name]).tobytes() for robot_state in walk}
         if len(values) == 1:
@@ -188,22 +212,6 @@ def _robot_states(probe: RobotProbe) -> None:
 
 def _note(probe: RobotProbe) -> Callable[[str, str], None]:
     return lambda clause, text: probe.note(text.split(": ", 1)[-1])
-
-
-def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: RobotSpec) -> None:
-    unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
-    if unknown:
-        raise Failed(f"age_ns names {sorted(unknown)}", f"the sensors are {', '.join(spec.sensors.names)}")
-    age = age_problem(spec, robot_state)
-    if age:
-        raise Failed(age)
-    unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
-    if unknown:
-        raise Failed(f"images are of {sorted(unknown)}", "only cameras of the spec give images")
-    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
-        raise Failed(f"faults are {robot_state.faults!r}", "they must be a tuple of hal.Fault(code, subject, message)")
-    if robot_state.faults:
-        probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
 
 
 @check("images", "images are live, and as their cameras describe them", "robot", "periods")
@@ -216,73 +224,51 @@ def _images(probe: RobotProbe) -> None:
             probe.note(f"no state has an image of camera {camera.name!r}")
     if not seen:
         raise NotTried("no state has images")
-    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= 1.5 * _IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
+    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= 1.5 * IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
         walk.append(probe.step(probe.hold(walk[-1])))  # until a frozen image is too old
     for number, robot_state in enumerate(walk):
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
-            _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+            check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+    if any(later.stamp_ns < earlier.stamp_ns for earlier, later in itertools.pairwise(walk)):
+        raise NotTried("the stamps of the states fall, which another check looks at")
     for name in dict.fromkeys(seen):
         stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
-        if len(stamps) < len(walk):
-            probe.note(f"{len(walk) - len(stamps)} of {len(walk)} states have no image of camera {name!r}")
+        first = next(number for number, robot_state in enumerate(walk) if name in robot_state.images)
+        for number, robot_state in enumerate(walk[first:], first):
+            if name not in robot_state.images and not robot_state.faults:
+                raise Failed(f"state {number} has no image of camera {name!r}, and no fault; state {first} had one",
+                             "each state has each camera's newest image, an old one where none is newer")  # fmt: skip
+        contents = {(image.stamp_ns, content_of(image)) for image in (
+            robot_state.images[name] for robot_state in walk if name in robot_state.images)}  # fmt: skip
+        if len(contents) > len(set(stamps)):
+            raise Failed(
+                f"two images {name!r} differ and have one stamp", "an image's stamp is the time of its capture"
+            )
         if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
             raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
         newest = max(robot_state.stamp_ns for robot_state in walk if name in robot_state.images)
-        if walk[-1].stamp_ns - newest > _IMAGE_AGE_S * 1e9:
-            raise Failed(f"camera {name!r} gave an image, and then none for {_IMAGE_AGE_S:g} s",
+        if walk[-1].stamp_ns - newest > IMAGE_AGE_S * 1e9:
+            raise Failed(f"camera {name!r} gave an image, and then none for {IMAGE_AGE_S:g} s",
                          "a camera that is lost is a fault of the robot")  # fmt: skip
-        if len(set(stamps)) > 2 and len({_content(state.images[name]) for state in walk if name in state.images}) == 1:
-            probe.note(f"every image of camera {name!r} is the same, and their stamps are not")
+        if len(contents) > 2 and len({content for _, content in contents}) == 1:
+            _check_frozen(probe, name, contents.pop()[1])
         span_s = (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9
-        if len(set(stamps)) == 1 and span_s > _IMAGE_AGE_S:
+        if len(set(stamps)) == 1 and span_s > IMAGE_AGE_S:
             raise Failed(f"image {name!r} is the same one for {span_s:.2g} s", "a camera gives new images")
 
 
-def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int) -> None:
-    if not isinstance(image, Image):
-        raise Failed(f"{what} is a {type(image).__name__}", "it must be a hal.Image")
-    if image.encoding not in ("rgb8", "jpeg", "png"):
-        raise Failed(f"{what} has the encoding {image.encoding!r}", "allowed are rgb8, jpeg and png")
-    if image.encoding == "rgb8":
-        data = image.data
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (*size, 3):
-            shape = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-            raise Failed(f"{what} is {shape}", f"the spec's camera gives uint8{[*size, 3]}")
-    else:
-        data = image.data.tobytes() if isinstance(image.data, np.ndarray) else image.data
-        if not isinstance(data, bytes | bytearray | memoryview) or not bytes(data[:4]).startswith(
-            _MAGIC[image.encoding]
-        ):
-            raise Failed(f"{what} does not begin as a {image.encoding} file does", "its bytes are of its encoding")
-        decoded = _decoded_size(bytes(data))
-        if decoded not in (None, size):
-            raise Failed(f"{what} has {decoded} rows and columns", f"the spec's camera has {size}")
-    if not isinstance(image.stamp_ns, int | np.integer):
-        raise Failed(f"{what} has the stamp {image.stamp_ns!r}", "it must be whole nanoseconds")
-    age_s = (stamp_ns - image.stamp_ns) / 1e9
-    if age_s < 0:
-        raise Failed(f"{what} was taken {-age_s:.3g} s after its state", "an image is not from the future")
-    if age_s > _IMAGE_AGE_S:
-        raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {_IMAGE_AGE_S:g} s old")
-
-
-def _content(image: Image) -> int:
-    """Return a checksum of an image's data."""
-    data = image.data
-    return zlib.crc32(data.tobytes() if isinstance(data, np.ndarray) else bytes(data))
-
-
-def _decoded_size(data: bytes) -> tuple[int, int] | None:
-    """Return rows and columns of an encoded image; None where nothing here can decode it."""
-    try:
-        import cv2
-    except ImportError:
-        return None
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    if image is None:
-        raise Failed("an image can't be decoded")
-    return int(image.shape[0]), int(image.shape[1])
+def _check_frozen(probe: RobotProbe, name: str, content: int) -> None:
+    """Check that images change at least once when everything moves, since all before were the same."""
+    robot_state = probe.reset()
+    states = away(probe, robot_state)
+    for field in probe.robot.spec.commands if probe.simulated else ():
+        for value in list(probe.excursions(field, robot_state, most=4)):
+            states.append(probe.step({**probe.hold(robot_state), field.name: value}))
+    images = [state.images[name] for state in states if name in state.images]
+    if all(content_of(image) == content for image in images):
+        raise Failed(f"every image of camera {name!r} is the same while everything moves, and their stamps are not",
+                     "images are live")  # fmt: skip
 
 
 # -- ownership, equal seeds ------------------------------------------------------------------------------------
@@ -293,19 +279,33 @@ def _own_arrays(probe: RobotProbe) -> None:
     copies: list[tuple[RobotState, dict[str, int]]] = []
 
     def keep(robot_state: RobotState) -> None:
-        images = {name: _content(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
+        images = {name: content_of(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
         copies.append((copied(robot_state), images))
 
-    robot_states = probe.walk(keep)
-    for robot_state, (copy, images) in zip(robot_states, copies, strict=False):  # no step follows the last state
-        check_same(robot_state, copy, "changed after it was returned")
-        for name, content in images.items():
-            if _content(robot_state.images[name]) != content:
-                raise Failed(f"image {name!r} of a state changed after it was returned")
+    robot_states = probe.walk(keep, steps=_LONG_WALK if probe.is_quick else None)
+    keep(robot_states[-1])
+
+    def begin_elsewhere() -> None:
+        start = {name: value for name, value in probe.hold(away(probe, copies[-1][0])[-1]).items()
+                 if name in probe.robot.spec.home and probe.simulated}  # fmt: skip
+        with suppress(Exception):  # another check looks at this start
+            probe.reset({"start": start} if start else {})
+
+    if not probe.is_quick:
+        probe.step(probe.hold(copies[-1][0]))
+    for go_on in (partial(away, probe, copies[-1][0]), begin_elsewhere, probe.reset)[0 if probe.is_quick else 2 :]:
+        go_on()
+        for robot_state, (copy, images) in zip(robot_states, copies, strict=True):
+            check_same(robot_state, copy, "changed after it was returned")
+            for name, content in images.items():
+                if content_of(robot_state.images[name]) != content:
+                    raise Failed(f"image {name!r} of a state changed after it was returned")
 
 
 @check("overwritten", "writing into a state changes nothing", "robot", "equal")
 def _overwritten(probe: RobotProbe) -> None:
+    if probe.is_quick:
+        _own_arrays(probe)  # once more, late in the robot's life
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
     second: list[RobotState] = []
@@ -313,10 +313,7 @@ def _overwritten(probe: RobotProbe) -> None:
 
     def overwrite(robot_state: RobotState) -> None:
         second.append(copied(robot_state))
-        for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
-            for name, value in values.items():
-                if isinstance(value, np.ndarray) and value.flags.writeable:
-                    value[...] = part[name].bounds[0]
+        write_into(spec, robot_state)
 
     last = probe.walk(overwrite)[-1]
     probe.compare(first, [*second, last], "after states before were written into")
@@ -390,9 +387,13 @@ def _equal_seeds(probe: RobotProbe) -> None:
 
 @check("closed", "close may be called twice, and no step follows it", "robot", "stop")
 def _closed(probe: RobotProbe) -> None:
-    command = probe.hold(probe.reset())
-    probe.close()
-    probe.close()
+    robot_state = away(probe, probe.reset())[-1]
+    command = probe.hold(robot_state)
+    for _ in range(2):
+        began = time.monotonic()
+        probe.close()
+        if time.monotonic() - began > CLOSE_S:
+            raise Failed(f"close took {time.monotonic() - began:.3g} s", f"it returns within {CLOSE_S:g} s")
     _check_rest_after_close(probe)
     refused(probe, lambda: probe.step(command), RobotError, "a step after close")
     try:
@@ -400,7 +401,7 @@ def _closed(probe: RobotProbe) -> None:
     except Exception:
         return
     probe.close()
-    probe.note("a reset after close opens the robot again; here it is refused")
+    raise Failed("a reset after close was accepted", "it raises EpisodeError; a robot is made anew")
 
 
 def _check_rest_after_close(probe: RobotProbe) -> None:
@@ -408,7 +409,18 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     before = probe.read()
     time.sleep(0 if probe.simulated or before is None else _CLOSED_S)
     after = None if before is None else probe.read()
-    check_held(probe.robot.spec, before, after, "after close", "a closed robot moves nothing")
+    spec = probe.robot.spec
+    check_held(spec, before, after, "after close", "a closed robot moves nothing")
+    if after is None:
+        return
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        if is_driven(field) and not is_effort(field):
+            speed = np.abs(np.asarray(after.sensors[sensor], float))
+            if (speed > 0.02 * span_of(field)).any():
+                raise Failed(
+                    f"{sensor} is still {speed.max():.4g} {field.unit} after close", "a closed robot moves nothing"
+                )
 
 
 @check(
@@ -421,6 +433,8 @@ def _check_rest_after_close(probe: RobotProbe) -> None:
     "every period",
 )
 def _all_states(probe: RobotProbe) -> None:
+    if probe.spec is not None and probe.robot.spec != probe.spec:
+        raise Failed("spec changed during the run", "a robot has one spec", how="the whole run")
     if probe.problem:
         raise Failed(probe.problem, "every state keeps its description", how="the whole run")
 
@@ -431,7 +445,7 @@ class _Lifetime:
     def __init__(self, probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> None:
         self._probe, self._left, self._make = probe, left, make
 
-    @check("instances", "a second instance is a separate robot", "robot", "equal")
+    @check("instances", "a second instance is a separate robot", "robot", "equal", "stop again")
     def second_instance(self, probe: RobotProbe) -> None:
         """Move a second instance between the steps of the first."""
         make = self._make

@@ -13,15 +13,22 @@ import numpy as np
 from hal import EpisodeError, Field, IllegalAction, RobotState
 from rlenv_kit.illegal import IllegalCase, illegal_values
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, span_of
-from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, pairs_of_speeds, span_of
+from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference, elements_of
 
-__all__ = ["check_same", "command_checks"]
+__all__ = ["check_command_kept", "check_not_read", "check_same", "command_checks"]
 
 _MOST_LIMITS = 12
 """Elements of a command that are sent to both their limits one by one; of a larger one, as many spread over it."""
+
+
+_PLACES = 2.5
+"""Range that a place counts as having which no command is measured by, in its unit."""
+
+_LATER = 30
+"""Steps of an episode after which a simulation is sent illegal commands once more."""
 
 
 def command_checks(probe: RobotProbe) -> list[PlannedCheck]:
@@ -33,7 +40,8 @@ def command_checks(probe: RobotProbe) -> list[PlannedCheck]:
 
 
 @check("command", "a command stays the caller's: it is neither changed nor kept", "robot", "states")
-def _command_is_the_callers(probe: RobotProbe) -> None:
+def check_command_kept(probe: RobotProbe) -> None:
+    """Write into a command after its step."""
     rng = np.random.default_rng(probe.seed)
     robot_state = probe.reset()
     command = probe.nearby_command(robot_state, rng)
@@ -46,6 +54,7 @@ def _command_is_the_callers(probe: RobotProbe) -> None:
     for field in probe.robot.spec.commands:
         command[field.name][...] = field.bounds[1]
     check_same(robot_state, copy, "is the caller's own command array")
+    check_not_read(probe, command, copy, "an old command")
     after = probe.step(probe.hold(copy))
     for field in probe.robot.spec.commands:
         step = np.abs(np.asarray(after.applied[field.name], float) - np.asarray(copy.applied[field.name], float))
@@ -60,6 +69,23 @@ def _command_is_the_callers(probe: RobotProbe) -> None:
         if (moved > asked + 0.05 * span).any():
             raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} after an old command was written into",
                          "a command is read once")  # fmt: skip
+
+
+def check_not_read(probe: RobotProbe, written: Mapping[str, np.ndarray], before: RobotState, what: str) -> None:
+    """Check that a reading does not apply what was written into arrays that the robot had been given.
+
+    Args:
+        probe: reads the robot.
+        written: command name -> the array, as it is now.
+        before: the state that came of the array as it was.
+        what: the arrays, for the message.
+    """
+    reading = probe.read()
+    for name, value in written.items() if reading is not None else ():
+        assert reading is not None
+        told = reading.applied[name]
+        if np.array_equal(told, value) and not np.array_equal(told, before.applied[name]):
+            raise Failed(f"applied {name} is what was written into {what}", "it is read once")
 
 
 def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
@@ -112,11 +138,10 @@ def _legal(probe: RobotProbe) -> None:
             if field.name in probe.robot.spec.measured_by and field.numpy_dtype.kind == "f":
                 _check_between(field, before, asked, robot_state, name)
     if probe.simulated:
-        problem = probe.problem
-        for field in probe.robot.spec.commands:
-            if not field.is_text:
-                _check_limits(probe, field)
-        probe.problem = problem  # a jump to a limit may leave the sensors' ranges for a moment
+        with probe.tolerating("range"):  # a jump to a limit may leave the sensors' ranges for a moment
+            for field in probe.robot.spec.commands:
+                if not field.is_text:
+                    _check_limits(probe, field)
 
 
 def _read_only(value: np.ndarray) -> np.ndarray:
@@ -180,11 +205,24 @@ def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
 @check("refusals", "illegal commands are refused, and the refusal names what is wrong", "robot", "states")
 def _illegal_commands(probe: RobotProbe) -> None:
     robot_state = probe.reset()
+    _check_refusals(probe, robot_state)
+    if probe.is_quick:
+        robot_state = probe.reset()
+        for _ in range(_LATER):
+            robot_state = probe.step(probe.hold(robot_state))
+        _check_refusals(probe, robot_state)
+    probe.step(probe.hold(robot_state))
+
+
+def _check_refusals(probe: RobotProbe, robot_state: RobotState) -> None:
     for case in _gentle(probe, robot_state):
         try:
             probe.step(case.value)
         except IllegalAction as refusal:
             violation = refusal.violation
+            named, wrong = violation.field.rpartition(".")[2], case.field.rpartition(".")[2]
+            if "." in case.field and named != wrong:
+                raise Failed(f"{case.name}: the refusal names the field {named!r}", f"wrong is {wrong!r}") from refusal
             if (violation.code, violation.index) != (case.code, case.index):
                 named = f"code {violation.code!r} and index {violation.index}"
                 raise Failed(
@@ -193,12 +231,15 @@ def _illegal_commands(probe: RobotProbe) -> None:
         except Failed as finding:
             raise Failed(f"{case.name}: {finding}", "an illegal command raises IllegalAction") from finding
         except Exception as error:
+            wrong = case.field.rpartition(".")[2]
+            if isinstance(error, AssertionError) or ("." in case.field and wrong not in str(error)):
+                raise Failed(f"{case.name}: raised {type(error).__name__}: {error!s:.120}",
+                             f"a refusal is an IllegalAction, or at least names {wrong!r}") from error  # fmt: skip
             probe.note(f"an illegal command raises {type(error).__name__}; here it is IllegalAction")
         else:
             probe.stop(stop_reason())
             probe.reset(clear_stop())
             raise Failed(f"{case.name}: was carried out", "it must raise IllegalAction")
-    probe.step(probe.hold(robot_state))
 
 
 @check("unmoved", "illegal commands move nothing", "robot", "equal", "refusals")
@@ -249,25 +290,26 @@ def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
 @check("halves", "the legal part of an illegal command moves nothing either", "robot", "measured unmoved")
 def _halves(probe: RobotProbe) -> None:
     """Send illegal commands with a legal part that would move something, and measure at once and after holding."""
-    problem, spec = probe.problem, probe.robot.spec
+    spec = probe.robot.spec
     allowed = "of an illegal command nothing is carried out"
-    first = _at_rest(probe)
-    for name, group in itertools.groupby(halves_of(probe, first), key=operator.itemgetter(0)):
-        before = probe.read()
-        for _, half in group:
-            refused(probe, partial(probe.step, half), IllegalAction, name, "an illegal command")
-            after = probe.read()
-            _stopping(probe, partial(check_held, spec, before, after, f"with {name}", allowed))
-            if before is not None and after is not None:
-                _stopping(probe, partial(_check_applied, probe, before, after, name))
-            if probe.simulated:  # a real one obeys stride by stride, which a legal command would undo
+    with probe.tolerating("age"):  # a sensor that is slow may be older after so many readings than between steps
+        first = _at_rest(probe)
+        for name, group in itertools.groupby(halves_of(probe, first), key=operator.itemgetter(0)):
+            before = probe.read()
+            for _, half in group:
+                refused(probe, partial(probe.step, half), IllegalAction, name, "an illegal command")
+                after = probe.read()
+                _stopping(probe, partial(check_held, spec, before, after, f"with {name}", allowed))
+                if before is not None and after is not None:
+                    _stopping(probe, partial(_check_applied, probe, before, after, name))
+                if probe.simulated:  # a real one obeys stride by stride, which a legal command would undo
+                    _check_at_rest(probe, first, name)
+            try:
                 _check_at_rest(probe, first, name)
-        try:
-            _check_at_rest(probe, first, name)
-        except EpisodeError as error:  # the watchdog of a server counts legal commands alone
-            probe.note(f"after illegal commands for a while a step raises EpisodeError: {error}")
-            first = _at_rest(probe)
-    probe.problem = problem  # a sensor that is slow may be older after so many readings than between steps
+            except EpisodeError as error:  # the watchdog of a server counts legal commands alone
+                probe.note(f"after illegal commands for a while a step raises EpisodeError: {error}")
+                first = _at_rest(probe)
+        _check_moving(probe)
     if probe.repeatable is False or not probe.simulated:
         return
     probe.walk()
@@ -281,6 +323,34 @@ def _halves(probe: RobotProbe) -> None:
             refused(probe, partial(probe.step, half), IllegalAction, name, "an illegal command")
 
     probe.compare(walk, probe.walk(disturb), "after illegal commands with a legal part", slack=1e-9)
+
+
+def _check_moving(probe: RobotProbe) -> None:
+    """Refuse commands while everything moves, and compare readings before and after."""
+    if not probe.is_quick:
+        return
+    robot_state = probe.reset()
+    if probe.read() is None:
+        return
+    spec = probe.robot.spec
+    spans = {speed: span_of(spec.sensors[speed]) for _, speed in pairs_of_speeds(spec)}
+    spans |= {place: np.array(_PLACES) for place, _ in pairs_of_speeds(spec)}
+    spans |= {sensor: span_of(spec.commands[name]) for name, sensor in spec.measured_by.items()}
+    hold = probe.hold(away(probe, robot_state)[-1])
+    for case in [*illegal_values(spec.commands, hold, "command")][:: max(1, len(hold))]:
+        first, before = probe.read(), probe.read()
+        refused(probe, partial(probe.step, case.value), IllegalAction, case.name, "an illegal command")
+        after = probe.read()
+        if first is None or before is None or after is None:
+            return
+        for name, span in spans.items():
+            if spec.sensors[name].is_text:
+                continue
+            drift, change = (np.abs(np.asarray(end.sensors[name], float) - np.asarray(begin.sensors[name], float))
+                             for begin, end in ((first, before), (before, after)))  # fmt: skip
+            if (change > 2 * drift + 0.02 * span + 1e-6).any():
+                raise Failed(f"{name} changed by {change.max():.4g} with {case.name}, while the robot moved",
+                             "a refused command changes nothing")  # fmt: skip
 
 
 def _at_rest(probe: RobotProbe) -> RobotState:

@@ -128,10 +128,13 @@ def _check_stays(probe: RobotProbe, robot_state: RobotState) -> None:
 
 @check("stop clearing", "only a reason, a text that says something, clears a stop", "robot", "stop again")
 def _only_a_reason_clears(probe: RobotProbe) -> None:
-    robot_state = probe.reset()
+    robot_state = probe.reset(clear_stop())  # nothing is stopped: this clears no stop that comes later
     hold = probe.hold(robot_state)
     readings = _stop_and_settle(probe)
     try:
+        refused(
+            probe, probe.reset, RobotStopped, "a reset without a reason, after a stop that came after a reset with one"
+        )
         for value in _NO_REASONS:
             what = f"a reset with clear_stop {value!r}"
             refused(probe, partial(probe.reset, {"clear_stop": value}), RobotStopped, what,
@@ -161,6 +164,9 @@ def _every_reason_stops(probe: RobotProbe) -> None:
             try:
                 probe.stop(reason)
             except (ValueError, TypeError, RobotError) as error:
+                if reason:
+                    raise Failed(f"a stop with a reason of {length} raises {type(error).__name__}: {error!s:.120}",
+                                 "a stop holds, whatever its reason is") from error  # fmt: skip
                 probe.note(f"a stop with a reason of {length} raises {type(error).__name__}")
                 continue
             what = f"a step after a stop with a reason of {length}"

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hal import Field, IllegalAction, Robot, RobotSpec, RobotState, Spec
+from hal import Field, Robot, RobotSpec, RobotState, Spec
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, Note, NotTried
+from rlenv_kit.robot_states import state_problem
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "halves_of", "is_simulated",
-    "span_of",
+    "BoundedRobot", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
+    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
@@ -29,8 +33,17 @@ _ROUNDING = 1e-6
 _FAR = 0.4
 """Distance of a far command of a simulated robot, as a share of the command's range."""
 
+_QUICK_S = 0.008
+"""Mean time of a step up to which a simulation is tried for longer, in seconds."""
+
+_FEW = 8
+"""Range of a whole number up to which both its ends are tried."""
+
 _MOST_STRIDES = 30
 """Strides of a real robot's command away from its start."""
+
+_GRID = 0.05
+"""Largest deviation of a coarse sensor's changes from whole steps of its encoder, in steps."""
 
 _OPEN_RANGE = 1e3
 """The range, in its unit, that a command counts as having where it has no bounds."""
@@ -77,7 +90,45 @@ SIMULATED = MotionBounds(travel=0.25, speed=1.0)
 def span_of(field: Field) -> np.ndarray:
     """Return the range of a command in its unit, at most 1,000, also without bounds; in the shape of its bounds."""
     low, high = (np.asarray(bound, float) for bound in field.bounds)
-    return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+
+
+_EFFORTS = ("N", "N m", "Nm", "N*m")
+"""Units of forces and torques."""
+
+
+def is_effort(field: Field) -> bool:
+    """Return whether a field is a force or a torque, by its unit."""
+    return field.unit in _EFFORTS
+
+
+def is_driven(field: Field) -> bool:
+    """Return whether a command is a speed or an effort: a robot that holds such a command moves on."""
+    return is_effort(field) or field.unit.endswith("/s") or (field.unit == "1" and "/s" in field.meaning)
+
+
+def pairs_of_speeds(spec: RobotSpec) -> list[tuple[str, str]]:
+    """Return pairs of sensors: a place, and its speed, by unit, shape and the first word of their names.
+
+    Where one place and one speed have such a unit and shape, their names may be any. A place that measures a command
+    comes before a goal of the same first word.
+    """
+    pairs, measured = list[tuple[str, str]](), set(spec.measured_by.values())
+    for speed in spec.sensors:
+        alike = [other for other in spec.sensors if other.shape == speed.shape]
+        places = [other.name for other in alike if f"{other.unit}/s" == speed.unit]
+        near = max((_shared(name, speed.name) for name in places), default=0)
+        if len(places) > 1 or sum(other.unit == speed.unit for other in alike) > 1:
+            places = [name for name in places if "_" in speed.name[:near] and _shared(name, speed.name) == near]
+        best = [name for name in places if name in measured] or places
+        pairs += [(best[0], speed.name)] if len(best) == 1 else []
+    return [pair for pair in pairs if [place for place, _ in pairs].count(pair[0]) == 1]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the length of the common beginning of two names."""
+    return sum(itertools.takewhile(bool, itertools.starmap(operator.eq, zip(one, other, strict=False))))
 
 
 def _number(value: float) -> str:
@@ -155,7 +206,10 @@ class RobotProbe:
         self.problem = ""
         self.forgot_early_stop = False
         self.reset_moves = True
-        self._stamp_ns: int | None = None
+        self._stamp_ns: int | np.integer[Any] | None = None
+        self._tolerated = ""
+        self._stepped_s, self._steps = 0.0, 0
+        self._cameras: set[str] = set()
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
 
@@ -180,14 +234,15 @@ class RobotProbe:
         """Reset the robot with exactly these options."""
         robot_state = self.log.call("reset", self.robot.reset, options)
         _check_state(robot_state)
-        self._stamp_ns = None  # the clock of a replay begins anew
         self._look_at(robot_state)
         self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
         return robot_state
 
     def step(self, command: Any) -> RobotState:
         """Step the robot."""
+        began = time.monotonic()
         robot_state = self.log.call("step", self.robot.step, command)
+        self._stepped_s, self._steps = self._stepped_s + time.monotonic() - began, self._steps + 1
         _check_state(robot_state)
         self._look_at(robot_state)
         return robot_state
@@ -195,20 +250,32 @@ class RobotProbe:
     def _look_at(self, robot_state: RobotState) -> None:
         """Remember what is wrong with a state, in whichever check it comes."""
         stamp_ns, before_ns = robot_state.stamp_ns, self._stamp_ns
-        if self.problem or not isinstance(stamp_ns, int | np.integer):
-            return
-        if before_ns is not None and stamp_ns < before_ns:
-            self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
-        self._stamp_ns = stamp_ns
-        age = age_problem(self.robot.spec, robot_state)
-        if age:
-            self.problem = self.problem or f"{age} ({self.log.how()})"
-        for part, fields in ((robot_state.sensors, self.robot.spec.sensors),
-                             (robot_state.applied, self.robot.spec.commands)):  # fmt: skip
-            try:
-                fields.validate(part)
-            except IllegalAction as wrong:
-                self.problem = self.problem or f"{wrong} ({self.log.how()})"
+        if isinstance(stamp_ns, int | np.integer) and before_ns is not None and stamp_ns < before_ns:
+            self._remember(f"stamp_ns fell from {before_ns} to {stamp_ns}")
+        self._stamp_ns = stamp_ns if isinstance(stamp_ns, int | np.integer) else None
+        self._remember(state_problem(self.robot.spec, robot_state, self.streams, self._tolerated))
+        lost = self._cameras - set(robot_state.images)
+        if lost and not robot_state.faults:
+            self._remember(f"a state has no image of {', '.join(sorted(lost))} and no fault, and one before had")
+        self._cameras |= set(robot_state.images)
+
+    def _remember(self, problem: str) -> None:
+        if problem and not self.problem:
+            self.problem = f"{problem} ({self.log.how()})"
+
+    @contextmanager
+    def tolerating(self, what: str) -> Iterator[None]:
+        """Overlook one kind of problem of `state_problem` inside the block."""
+        before, self._tolerated = self._tolerated, what
+        try:
+            yield
+        finally:
+            self._tolerated = before
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the robot's streams."""
+        return tuple(stream.name for stream in getattr(self.robot, "streams", ()))
 
     def stop(self, reason: str) -> None:
         """Stop the robot from this thread."""
@@ -243,18 +310,35 @@ class RobotProbe:
 
     def read(self) -> RobotState | None:
         """Return what the robot measures while it is stopped; None if it has no ``read``, or can't read now."""
+        robot_state = self.read_itself()
+        return None if robot_state is None else copied(robot_state)
+
+    def read_itself(self) -> RobotState | None:
+        """Return the robot's own reading, as `read` does, and remember what is wrong with it."""
         call = getattr(self.robot, "read", None)
         if not callable(call):
             return None
         try:
-            robot_state = self.log.call("read", call)
+            robot_state: object = self.log.call("read", call)
         except Exception:
             return None
-        return copied(robot_state) if isinstance(robot_state, RobotState) else None
+        if robot_state is None:
+            return None
+        if not isinstance(robot_state, RobotState):
+            self._remember(f"read returned a {type(robot_state).__name__}; it returns a state or None")
+            return None
+        # samples may grow old while nothing steps
+        self._remember(state_problem(self.robot.spec, robot_state, self.streams, "age"))
+        return robot_state
 
     def close(self) -> None:
         """Close the robot."""
         self.log.call("close", self.robot.close)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is a simulation whose steps take so little time that further ones cost nothing."""
+        return self.simulated and self._stepped_s < _QUICK_S * max(self._steps, 1)
 
     # -- walks -----------------------------------------------------------------------------------------
 
@@ -307,7 +391,11 @@ class RobotProbe:
                 yield from self._strides(field, robot_state, index)
                 continue
             far = _FAR * span_of(field)[index]
-            steps = (far, -far) if field.numpy_dtype.kind == "f" else dict.fromkeys((1, -1, round(far), -round(far)))
+            steps = (far, -far)
+            if field.numpy_dtype.kind != "f":
+                few = span_of(field)[index] <= _FEW
+                ends = ((bound - now)[index] for bound in (high, low) if few)
+                steps = tuple(dict.fromkeys((1, -1, round(far), -round(far), *ends)))
             for step in steps:
                 value = np.array(now)
                 value[index] = np.clip(float(now[index]) + step, low[index], high[index])
@@ -371,7 +459,7 @@ class RobotProbe:
         spec = self.robot.spec
         counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
         for name in counters:
-            self.note(f"sensor {name} goes on over resets, and never falls")
+            self.note(f"sensor {name} goes on over resets")
         for number, (before, after) in enumerate(zip(first, second, strict=True)):
             measured = [{name: value for name, value in state.sensors.items() if name not in counters}
                         for state in (before, after)]  # fmt: skip
@@ -386,12 +474,21 @@ class RobotProbe:
 
 
 def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
-    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
+    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell.
+
+    A number that is no whole one must go on within a walk too, since one that is drawn at each reset stays in it. A
+    whole number that falls by 1 between the walks, such as a charge in percent, counts as well.
+    """
     values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors])
     if values.dtype.kind not in "fiu":
         return False
     half = len(values) // 2
-    return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
+    rises = half > 1 and bool((np.diff(values.astype(float), axis=0) >= 0).all() and (values[half] > values[0]).any())
+    if values.dtype.kind == "f":
+        return rises and bool((values[half - 1] > values[0]).any())
+    return rises or bool(
+        half > 1 and int(np.ptp(values)) == 1 and np.abs(np.diff(values.astype(float), axis=0)).sum() == 1
+    )
 
 
 def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], slack: float) -> str:
@@ -419,19 +516,6 @@ def _check_state(robot_state: object) -> None:
             raise Failed(f"{part} is a {type(getattr(robot_state, part)).__name__}", "it must be a mapping")
 
 
-def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
-    """Describe what is wrong with the sample ages in a state; empty if nothing is."""
-    for sensor, age in robot_state.age_ns.items():
-        if not isinstance(age, int | np.integer) or isinstance(age, bool):
-            return f"age_ns of {sensor} is {age!r}; it must be whole nanoseconds"
-        if age < 0:
-            return f"age_ns of {sensor} is {age}; an age can't be negative"
-        allowed = spec.max_age_s.get(sensor)
-        if allowed is not None and age > allowed * 1e9:
-            return f"{sensor} is {age / 1e9:.4g} s old; max_age_s allows {allowed:g} s, and a step raises then"
-    return ""
-
-
 def copied(robot_state: RobotState) -> RobotState:
     """Return a copy of a state with its own arrays."""
     return robot_state._replace(
@@ -439,6 +523,14 @@ def copied(robot_state: RobotState) -> RobotState:
         applied={name: np.array(value) for name, value in robot_state.applied.items()},
         age_ns=dict(robot_state.age_ns),
     )
+
+
+def write_into(spec: RobotSpec, robot_state: RobotState) -> None:
+    """Write other values into the arrays of a state, where they can be written into."""
+    for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                value[...] = "?" if part[name].is_text else part[name].bounds[0]
 
 
 def halves_of(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -472,6 +564,16 @@ def _spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[st
     elif (high < 2**31).all():
         yield "above its range", np.broadcast_to(high + 1, field.shape).astype(np.int64)
     yield "of another shape", np.array(value)[None]
+
+
+def resolution(values: np.ndarray) -> float:
+    """Return the step of an encoder that values are read by, in their unit; 0 if they are no whole steps of one."""
+    gaps = np.diff(np.unique(np.ravel(values)))
+    gaps = gaps[gaps > 1e-9 * max(1.0, float(np.abs(values).max()))]
+    if not len(gaps):
+        return 0.0
+    steps = gaps / gaps.min()
+    return float(gaps.min()) if (np.abs(steps - np.round(steps)) < _GRID).all() and steps.max() < 50 else 0.0
 
 
 def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | None, when: str, allowed: str) -> None:

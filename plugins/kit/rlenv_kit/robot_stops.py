@@ -13,10 +13,11 @@ import numpy as np
 
 from hal import RobotError, RobotSpec, RobotState, RobotStopped
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, span_of
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, is_driven, is_effort, pairs_of_speeds, span_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import difference
 
-__all__ = ["clear_stop", "refused", "stop_checks", "stop_early", "stop_reason"]
+__all__ = ["away", "clear_stop", "refused", "stop_checks", "stop_early", "stop_reason"]
 
 _STOP_S = 1.0
 """Longest duration of a stop: over a network it is confirmed."""
@@ -179,7 +180,7 @@ class _LateStop:
 @check("stop at reset", "a stop during a reset returns at once, and holds", "robot", "stop again")
 def _stop_during_reset(probe: RobotProbe) -> None:
     """Stop from another thread while a reset is in progress, from so far away that a robot that moves takes a while."""
-    robot_state = _away(probe, probe.reset())[-1]
+    robot_state = away(probe, probe.reset())[-1]
     stop = _LateStop(probe, 0.02)
     came_back = False
     try:
@@ -220,12 +221,18 @@ def _check_held(probe: RobotProbe) -> None:
                          "a stopped robot holds")  # fmt: skip
 
 
-def _away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
-    """Move every command away from its nearest limit for half a second; return copies of the states."""
+def away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
+    """Move every command away from its nearest limit for half a second; return copies of the states.
+
+    A whole number, such as a gripper that is open or closed, is changed at once, in simulation alone.
+    """
     spec = probe.robot.spec
     robot_states = [copied(robot_state)]
-    for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 3, 60))):
-        command = probe.hold(robot_state)
+    whole = {field.name: next(probe.excursions(field, robot_state), robot_state.applied[field.name])
+             for field in spec.commands if probe.simulated and field.numpy_dtype.kind in "iu"}  # fmt: skip
+    most = 60 if probe.is_quick or not probe.simulated else 10
+    for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 3, most))):
+        command = {**probe.hold(robot_state), **whole}
         for field in spec.commands:
             if field.numpy_dtype.kind == "f":
                 command[field.name] = probe.onwards(field, robot_state)
@@ -259,6 +266,46 @@ def _stop_during_step(probe: RobotProbe) -> None:
     _check_latched(probe, robot_state)
 
 
+@check("stop in a step", "a stop during a step ends its motion", "robot", "stop at step", "follows")
+def _stop_ends_the_step(probe: RobotProbe) -> None:
+    """Stop in the middle of a step of a steady motion, and compare its way with that of the step before."""
+    spec = probe.robot.spec
+    if not probe.simulated or probe.read() is None:
+        raise NotTried("only a simulation in real time that offers read shows this")
+    later = 0
+    for share in (0.2, 0.3, 0.4):
+        robot_state = probe.reset()
+        aim = probe.hold(robot_state)
+        for field in spec.commands:
+            if field.numpy_dtype.kind == "f" and not is_driven(field):
+                aim[field.name] = next(probe.excursions(field, robot_state), aim[field.name])
+        stop, states, began_s = _LateStop(probe, (2 + share) * spec.period_s), [copied(robot_state)], 0.0
+        try:
+            while not stop.took and len(states) < 40:
+                began_s = time.monotonic()
+                states.append(copied(probe.step(aim)))
+        except Exception:
+            pass  # other checks look at how a step ends that a stop came into
+        took_s = time.monotonic() - began_s
+        stop.check()
+        stopped = probe.read()
+        probe.reset(clear_stop())
+        rest_s = began_s + took_s - stop.returned_s
+        if stopped is None or len(states) < 3 or took_s < 0.5 * spec.period_s or rest_s < 0.4 * took_s:
+            continue
+        until = -2 if stopped.stamp_ns == states[-1].stamp_ns else -1
+        before, last = states[until - 1], states[until]
+        for name, sensor in spec.measured_by.items():
+            usual, way = (np.abs(np.asarray(end.sensors[sensor], float) - np.asarray(begin.sensors[sensor], float))
+                          for begin, end in ((before, last), (last, stopped)))  # fmt: skip
+            share_s = 1 - rest_s / took_s
+            later += bool(((way > (share_s + 0.3) * usual) & (usual > 0.002 * span_of(spec.commands[name]))).any())
+    if later >= 2:
+        raise Failed(
+            "the motion of a step went on after a stop during it had returned", "a stopped robot holds at once"
+        )
+
+
 @check("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot", "stop at step", "follows")
 def _comes_to_rest(probe: RobotProbe) -> None:
     """Compare how fast each quantity changes at rest, in motion and after a stop, by readings that move nothing."""
@@ -270,7 +317,7 @@ def _comes_to_rest(probe: RobotProbe) -> None:
     for _ in range(8):
         robot_state = probe.step(probe.hold(robot_state))
         rest.append(copied(robot_state))
-    moving = _away(probe, robot_state)
+    moving = away(probe, robot_state)
     probe.stop_from_another_thread(stop_reason())
     try:
         stopped: list[RobotState] = []
@@ -279,8 +326,12 @@ def _comes_to_rest(probe: RobotProbe) -> None:
             reading = probe.read()
             stopped += [] if reading is None else [reading]
         _check_way(probe.robot.spec, rest, moving[-1], stopped)
+        _check_places(probe.robot.spec, rest, moving[-1], stopped)
         _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
         _check_no_speed(probe, rest)
+        _check_no_effort(probe.robot.spec, rest[-1], moving[-1], stopped)
+        command = probe.hold(robot_state)
+        refused(probe, lambda: probe.step(command), RobotStopped, "a step after a stop in the midst of a motion")
     finally:
         probe.reset(clear_stop())
 
@@ -292,9 +343,11 @@ def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stoppe
     """
     for name, sensor in spec.measured_by.items():
         field = spec.commands[name]
+        if is_effort(field):
+            continue  # what holds a mass is another effort than the one before
         noise = np.ptp(np.array([state.sensors[sensor] for state in rest], float), axis=0)
         ends = np.array([last.sensors[sensor], last.applied[name]], float)
-        if field.unit.endswith("/s") or field.unit == "1":  # a speed, or several quantities with a speed among them
+        if is_driven(field) or (field.unit == "1" and field.numpy_dtype.kind == "f"):  # it may have a speed in it
             ends = np.array([*ends, np.zeros(field.shape)])
         slack = _LEFT * span_of(field) + 2 * noise
         for robot_state in stopped:
@@ -303,6 +356,22 @@ def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stoppe
             if (past > 0).any():
                 far = np.abs(value - np.asarray(last.sensors[sensor], float)).max()
                 raise Failed(f"{sensor} moved by {far:.4g} {field.unit} after a stop, off the way to its last goal",
+                             "a stopped robot holds")  # fmt: skip
+
+
+def _check_places(spec: RobotSpec, rest: list[RobotState], last: RobotState, stopped: list[RobotState]) -> None:
+    """Check that a place whose speed is measured goes no farther in a reading than that speed takes it."""
+    for place, speed in pairs_of_speeds(spec):
+        if place in spec.measured_by.values() or spec.sensors[place].numpy_dtype.kind != "f":
+            continue
+        noise = np.ptp([state.sensors[place] for state in rest], axis=0)
+        was, began = np.asarray(last.sensors[place], float), np.abs(np.asarray(last.sensors[speed], float))
+        for robot_state in stopped:
+            passed_s = max((robot_state.stamp_ns - last.stamp_ns) / 1e9, 0.0) + 2 * spec.period_s
+            moved = np.abs(np.asarray(robot_state.sensors[place], float) - was)
+            if (moved > 1.2 * began * passed_s + 2 * noise + 0.02 + 1e-3 * np.abs(was)).any():
+                raise Failed(f"{place} moved by {moved.max():.4g} {spec.sensors[place].unit} after a stop, in "
+                             f"{passed_s:.2g} s, from {began.max():.4g} {spec.sensors[speed].unit}",
                              "a stopped robot holds")  # fmt: skip
 
 
@@ -320,7 +389,12 @@ def _check_speeds(
     spec = probe.robot.spec
     spans = {sensor: span_of(spec.commands[name]) for name, sensor in spec.measured_by.items()}
     for field in spec.sensors:
-        if field.is_text or field.unit in _NO_MOTION or (field.unit.endswith("/s") and field.name not in spans):
+        if (
+            field.is_text
+            or is_effort(field)
+            or field.unit in _NO_MOTION
+            or (field.unit.endswith("/s") and field.name not in spans)
+        ):
             continue
         parts = [np.array([state.sensors[field.name] for state in part], float) for part in (rest, moving, stopped)]
         noise, after = np.ptp(parts[0], axis=0), np.abs(parts[2][-1] - parts[2][0])
@@ -344,7 +418,7 @@ def _check_no_speed(probe: RobotProbe, rest: list[RobotState]) -> None:
     spec = probe.robot.spec
     for name, sensor in spec.measured_by.items():
         field = spec.commands[name]
-        if not field.unit.endswith("/s") and not (field.unit == "1" and "/s" in field.meaning):
+        if is_effort(field) or not is_driven(field):
             continue
         slack = _AT_REST * span_of(field) + 2 * np.ptp([state.sensors[sensor] for state in rest], axis=0)
         for wait_s in (0.0, _SETTLE_S):
@@ -356,6 +430,27 @@ def _check_no_speed(probe: RobotProbe, rest: list[RobotState]) -> None:
         else:
             raise Failed(f"{sensor} is still {speed.max():.4g} {field.unit} after a stop",
                          "a stopped robot comes to rest within half a second")  # fmt: skip
+
+
+def _check_no_effort(spec: RobotSpec, rest: RobotState, last: RobotState, stopped: list[RobotState]) -> None:
+    """Check that a commanded effort ended with the stop, and the speeds that it caused."""
+    efforts = [field for field in spec.commands if is_effort(field)]
+    if all(not difference(last.sensors, state.sensors) for state in stopped):
+        return  # a simulation whose time stands still: the last motion is shown, and nothing moves
+    for field in efforts:
+        readings = [(f"applied {field.name}", field.name, "applied")]
+        readings += [(spec.measured_by[field.name],) * 2 + ("sensors",)] if field.name in spec.measured_by else []
+        for what, name, part in readings:
+            was, before, *after = (np.asarray(getattr(state, part)[name], float) for state in (rest, last, *stopped))
+            stays = (np.array(after) == before).all(axis=0) & (np.abs(before - was) > _AT_REST * span_of(field))
+            if len(after) and stays.any():
+                raise Failed(f"{what} is still {np.abs(before[stays]).max():.4g} {field.unit} after a stop",
+                             "a stop ends the effort that was commanded")  # fmt: skip
+    for place, speed in pairs_of_speeds(spec) if efforts and stopped else ():
+        before, after = (np.abs(np.asarray(state.sensors[speed], float)) for state in (last, stopped[-1]))
+        if ((after > 0.5 * before) & (after > 1e-3 * span_of(spec.sensors[speed]))).any():
+            raise Failed(f"{speed} is still {after.max():.4g} {spec.sensors[speed].unit} after a stop, of {place}",
+                         "a stopped robot comes to rest")  # fmt: skip
 
 
 def _undamped(values: np.ndarray) -> np.ndarray:
@@ -387,6 +482,8 @@ def refused(
 ) -> None:
     """Check that a call is refused; note an exception of another type than expected.
 
+    A stopped robot says so by `RobotStopped`, from which a caller knows that only a person may go on.
+
     Args:
         probe: takes the note.
         call: the call to make.
@@ -401,6 +498,9 @@ def refused(
     except Failed as finding:
         raise Failed(f"{event}: {finding}", f"it must raise {expected.__name__}") from finding
     except Exception as error:
-        probe.note(f"{kind or event} raises {type(error).__name__}; here it is {expected.__name__}")
+        text = f"{kind or event} raises {type(error).__name__}"
+        if expected is RobotStopped and not kind:
+            raise Failed(f"{text}: {error}", f"it must raise {expected.__name__}") from error
+        probe.note(f"{text}; here it is {expected.__name__}")
         return
     raise Failed(f"{event} was accepted", f"it must raise {expected.__name__}")

@@ -218,7 +218,7 @@ replaces(Arm, "close", {
 })  # fmt: skip
 
 
-@fault("", "A reset after close opens another arm.")
+@fault("closed", "A reset after close opens another arm.")
 class ResetAfterClose(Arm):
     over = False
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import EpisodeError, Field, IllegalAction, Image, RobotSpec, RobotState, RobotStopped, Spec
 from hal.guarding.stop_latch import check_clears
+from hal.robot import starts_here
 from plugins.kit.tests.planting import Planted, planters
 
 SPEC = RobotSpec(
@@ -36,10 +37,14 @@ class Cart:
         self.now = 0
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
+        if self.closed:
+            raise EpisodeError("reset after close")
         check_clears(self.stopped, options)
+        place = np.random.default_rng(options["seed"]).normal(size=2).astype(np.float32).clip(-1, 1)
         self.stopped = None
-        self.place = np.random.default_rng(options["seed"]).normal(size=2).astype(np.float32).clip(-1, 1)
-        return self.read(self.place)
+        if self.place is None or not starts_here(options):
+            self.place = place
+        return self.read(self.place.clip(*self.spec.commands["goal"].bounds))
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.check()

@@ -149,7 +149,7 @@ changes(Gantry, "state", {
 })  # fmt: skip
 
 
-@fault("", "A reset begins the clock anew.")
+@fault("stamps", "A reset begins the clock anew.")
 class StampsFall(Gantry):
     def reset(self, options):
         self.now = 10**9

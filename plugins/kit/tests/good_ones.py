@@ -258,6 +258,8 @@ class Gripper:
         return RobotState({"grip": np.array(self.grip, "i1")}, {"close": np.array(self.grip, "i1")}, self.now)
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
+        if self.state == "closed":
+            raise EpisodeError("closed")
         if self.stopped and not (options.get("clear_stop") or "").strip():
             raise RobotStopped("stopped")
         self.stopped, self.state = False, "running"

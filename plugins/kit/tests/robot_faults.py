@@ -66,10 +66,10 @@ class Arm:
         if self.closed:
             raise EpisodeError("closed")
         check_clears(self.stopped, options)
-        self.stopped = None
-        self.rng = np.random.default_rng(options.get("seed"))
         start = {**self.spec.home, **options.get("start", {})}
-        self.target = np.array(self.spec.commands.validate(start, "start")["target"])
+        target = np.array(self.spec.commands.validate(start, "start")["target"])
+        self.rng = np.random.default_rng(options.get("seed"))
+        self.stopped, self.target = None, target
         self.place(self.target)
         return self.read()
 

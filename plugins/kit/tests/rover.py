@@ -92,7 +92,8 @@ class Rover:
         return self.state()
 
     def close(self) -> None:
-        self.closed = True
+        """Brake."""
+        self.closed, self.speed = True, np.zeros(2)
 
     def state(self) -> RobotState:
         sensors = {"wheel_speed": self.speed.astype(np.float32), "grip": np.array(self.grip, np.int8),

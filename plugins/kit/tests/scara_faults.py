@@ -291,7 +291,7 @@ class StampOfTheReset(Scara):
         return {"top": super().images()["top"]._replace(stamp_ns=self.stamp())}
 
 
-@fault("images")
+@fault("every period or images")
 class StampGoesBack(Scara):
     def stamp(self):
         return super().stamp() - (2 * PERIOD_NS if self.frame == 30 else 0)
@@ -312,7 +312,7 @@ changes(Scara, "ages", {
 })  # fmt: skip
 
 
-@fault("", "A current that is sampled every fourth period, and always called fresh.")
+@fault("ages", "A current that is sampled every fourth period, and always called fresh.")
 class AlwaysFresh(Scara):
     def sample(self):
         if self.count % 4 == 0 or self.frame == 0:
@@ -374,7 +374,7 @@ class FrozenCamera(Scara):
 
 
 replaces(Scara, "pixels", {
-    "FrozenCameraNewStamps -> ": lambda self, at: Scara.pixels(self, 0),
+    "FrozenCameraNewStamps -> images": lambda self, at: Scara.pixels(self, 0),
 })  # fmt: skip
 
 

@@ -15,7 +15,7 @@ def test_a_good_robot_passes() -> None:
     report.raise_if_failed()
     assert {check.key for check in report.checks if check.passed is None} == {
         "images", "speed", "reset speed", "rest", "unmeasured", "instances", "streams open", "streams",
-        "jumps", "starts",
+        "jumps", "starts", "stop in a step", "kept options", "rates", "efforts", "fresh", "reads", "chance",
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from plugins.kit.tests import (
     other_styles,
     ownership_faults,
     refusal_faults,
+    robot_class_faults,
     robot_faults,
     rover,
     rover_faults,
@@ -68,8 +69,6 @@ IMPATIENCE = Deadlines(step=2.0, reset=3.0)
 NOT_SEEN = {
     "SameStart": "a note: a world without chance begins alike for every seed",
     "SetsEnvironment": "a note: libraries set environment variables when they are loaded",
-    "ResetAfterClose": "a note: a robot may be opened again",
-    "StampsFall": "a note: the clock of a replay begins anew with a reset",
     "LargeSeed": "no clause says how large a seed may be",
     "RenderTakesAll": "a note: the options of render are the environment's own",
     "AppliedIsMeasured": "the gantry reaches every goal within a period, so both are equal",
@@ -78,8 +77,6 @@ NOT_SEEN = {
     "FastAxis": "a guard applies the spec's limits, not the driver",
     "ThreeFramesLate": "a dead time of sensor and motor together may be the robot's own",
     "LiftAtFourFifths": "a joint that carries a weight gives way as much",
-    "AlwaysFresh": "a coarse sensor repeats its value too",
-    "FrozenCameraNewStamps": "a note: a camera may look at what never changes",
     "StampBeforeTheStep": "a robot's own clock may have any zero",
     "LampIsNotApplied": "5 % of the range of a whole number from 0 to 3 is no motion",
 }
@@ -126,6 +123,7 @@ CHECK_OF: dict[ModuleType, Check] = {
     ), _environment),
     **dict.fromkeys((
         robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
+        robot_class_faults,
     ), check_robot),
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
     source_class_faults: check_source,
@@ -201,7 +199,7 @@ TWO_FINDINGS = {
 }  # fmt: skip
 """Faults that show in two ways."""
 
-BY_ALL_CALLS = {"AppliedIsAsked", "NothingApplied"}
+BY_ALL_CALLS = {"AppliedIsAsked", "NothingApplied", "OldAndFresh"}
 """Faults that give other findings, or after more steps, when other checks came before."""
 
 SAMPLE = [

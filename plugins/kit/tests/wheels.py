@@ -124,7 +124,9 @@ class Base:
         self.stopped = self.stopped or str(reason) or "stopped"
 
     def close(self) -> None:
+        """Brake: the wheels run out."""
         self.closed = True
+        Base.stop(self, "closed")
 
     def read(self) -> RobotState:
         """Measure; wheels that were stopped run out meanwhile."""
