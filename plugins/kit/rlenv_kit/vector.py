@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rlenv_kit.described import objects_in
 from rlenv_kit.episodes import field_names
 from rlenv_kit.ownership import alter
 from rlenv_kit.probe import StandardEnvironment
@@ -22,6 +21,7 @@ from rlenv_kit.tables import (
     deep_difference,
     difference,
     holds,
+    objects_in,
 )
 from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
