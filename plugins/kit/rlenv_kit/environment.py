@@ -18,7 +18,7 @@ from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
 from rlenv_kit.illegal import refusal_checks
 from rlenv_kit.instances import Factory, Leftovers, factory_of, instance_checks, process_state
-from rlenv_kit.json_subject import not_on_the_border
+from rlenv_kit.json_subject import not_on_the_border, request_checks
 from rlenv_kit.later_tables import later_checks
 from rlenv_kit.ownership import ownership_checks
 from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
@@ -121,7 +121,7 @@ _ORDER = (
     "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
     "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
     "after the end", "entries", "reset options", "refused reset", "parameters", "last answer", "two instances",
-    "process", "leftovers", "histories", "every table", "closed", "left",
+    "process", "leftovers", "requests", "histories", "every table", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes after the others that need the environment open."""
 
@@ -130,6 +130,7 @@ def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[Planne
     checks = [
         *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
         *ownership_checks(probe), *extra_checks(probe), *described_checks(probe), *instance_checks(probe, factory),
+        *request_checks(probe.env, probe.note),
     ]  # fmt: skip
     ending = declared(vars(_Ending), _Ending(probe, left), probe)
     plan = in_order(_ORDER, [*checks, *later_checks(probe, checks), *ending])

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from rlenv_kit.json_subject import not_on_the_border
+from rlenv_kit.json_subject import not_on_the_border, request_checks
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_facts import fact_checks
@@ -90,7 +90,7 @@ _ORDER = (
     "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
-    "positions", "actions of a part", "statistics of parts", "instances",
+    "positions", "actions of a part", "statistics of parts", "instances", "requests",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -98,7 +98,7 @@ _ORDER = (
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
     plan = in_order(_ORDER, [
         *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe), *fact_checks(probe),
-        *filter_checks(probe),
+        *filter_checks(probe), *request_checks(probe.source, probe.note),
     ])  # fmt: skip
     return without(plan, not_on_the_border(probe.source))
 

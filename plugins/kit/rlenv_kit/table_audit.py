@@ -54,7 +54,7 @@ class TableAudit:
 
     Attributes:
         problem: the first finding, with the words of its call; None if there is none.
-        active: whether tables are judged; the first one is in any case.
+        active: whether tables are judged; those up to the end of the first episode are in any case.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class TableAudit:
         self._spec, self._declared, self._known = observation, reward, known
         self._check_code, self._note, self._adapted = check_code, note, adapted
         self.problem: Failed | None = None
-        self.active = False
+        self.active, self._learns = False, True  # until an episode has been stepped
         self._forms: set[Any] = set()
         self._entry_forms: dict[Any, Any] = {}
         self._has: dict[str, bool] = {}
         self._before: dict[str, Any] | None = None  # of the running episode, as far as it is known
-        self._kind, self._begun = "", False
+        self._kind, self._begun, self._has_stepped = "", False, False
         self._pinned: dict[str, tuple[Any, Any]] = {}
         self._counts: dict[str, int] = {}
         self._agents: frozenset[object] | None = None
@@ -85,21 +85,24 @@ class TableAudit:
 
     def sent(self, *values: Any) -> list[Sent]:
         """Return what a call is given with copies, to be compared after it; large arrays are left out."""
-        return [] if not self.active else [(value, copied_values(value)) for value in values if isinstance(value, dict) and _size(value) < _LARGE]
+        return [] if not (self.active or self._learns) else [(value, copied_values(value)) for value in values if isinstance(value, dict) and _size(value) < _LARGE]
 
     def began(self, table: Unchecked, sent: list[Sent] = [], seeded: bool = True) -> None:  # noqa: B006
         """Take the table of a reset."""
-        if not self.active:
+        if self._learns and self._has_stepped:
+            self._learns = False
+            self._pinned.clear()  # other checks write into what they were given
+        if not (self.active or self._learns):
             self._before = None
-            if self._begun or not isinstance(table, Mapping):
-                return
+            return
         self._kind = "a reset" if seeded else "a reset without a seed"
         self._judge(lambda: self._reset(table, sent))
 
     def stepped(self, request: Unchecked, table: Unchecked, reward: Unchecked, sent: list[Sent] = []) -> None:  # noqa: B006
         """Take the tables of a step."""
-        if not self.active:
+        if not (self.active or self._learns):
             return
+        self._has_stepped = True
         self._judge(lambda: self._step(request, table, reward, sent))
 
     def lost(self) -> None:
@@ -159,6 +162,9 @@ class TableAudit:
         for key in ("agents", "agent", "state", "messages", "applied", ACTION_MASK):
             if key in extra:
                 self._check_form(key, extra[key])
+        mapping = extra.get("agents")
+        if "agent" in extra and isinstance(mapping, Mapping) and mapping and extra["agent"] not in mapping and not over:
+            raise Failed(f"the agent in turn is {extra['agent']!r}", f"the agents are {', '.join(map(str, mapping))}")
         mask = extra.get(ACTION_MASK)
         for name, value in mask.items() if isinstance(mask, Mapping) else ():
             if np.asarray(value).dtype.kind in "biu" and not np.isin(value, (0, 1)).all():

@@ -133,6 +133,10 @@ class _Value(Perverted):
         new = self.way(value, self.store)
         if not differs(value, new) and self.way is not WAYS["live"]:
             return table
+        if self.way is WAYS["live"]:  # it shows once its values change
+            if "was" in self.store and not differs(self.store["was"], new):
+                return perverted(table, self.place, new)
+            self.store["was"] = kept(new)
         self.hit()
         return perverted(table, self.place, new)
 
@@ -189,6 +193,7 @@ def _accumulated(value: Any, store: Any) -> Any:
 
 
 _ALL = tuple(WHENS)
+_LIVE = tuple(when for when in WHENS if when != "once")
 _NOT_LAST = tuple(when for when in WHENS if when != "last")
 _NOT_REFUSED = tuple(when for when in WHENS if when != "refusal")
 
@@ -205,20 +210,22 @@ def _rows(subject: str, sample: Any, reward: Any) -> Iterator[tuple[str, Place, 
         for way in ("missing", "none", "text", "object", "dtype", "axis", "huge", "true"):
             yield "table", (flag,), way, _ALL
         yield "table", (flag,), "off by one", ("refusal", "late", "once")
-    for way in ("missing", "none", "text", "object", "empty", "renamed", "one out", "live"):
+    for way in ("missing", "none", "text", "object", "empty", "renamed", "one out"):
         yield "table", ("observation",), way, _ALL
+    yield "table", ("observation",), "live", _LIVE
     yield "table", ("observation",), "stale", ("always", "last", *_COMPARED)
     yield "table", ("observation",), "of the last episode", ("reset", "refusal")
     for name, value in sample["observation"].items():
         place = "observation", name
-        for way in (*FORMS, "live"):
-            yield "table", place, way, _ALL
+        fills = value.dtype == np.uint8  # each number is in range
+        for way in (*(way for way in FORMS if not (fills and way == "huge")), "live"):
+            yield "table", place, way, _ALL if way != "live" else _LIVE
         yield "table", place, "random", ("always", "reset", "late", "last", *_COMPARED)
         for way in (*_STATES, "the first"):
             yield "table", place, way, _COMPARED
-        del value
-    for way in ("none", "text", "object", "live"):
+    for way in ("none", "text", "object"):
         yield "table", ("extra_info",), way, _ALL
+    yield "table", ("extra_info",), "live", _LIVE
     yield from _extra_rows(sample["extra_info"])
     for way in ("missing", "none", "text", "object", "nan", "infinite", "axis"):
         yield "reward", ("reward",), way, _NOT_REFUSED if way in ("nan", "infinite") else _ALL
@@ -241,7 +248,8 @@ def _rows(subject: str, sample: Any, reward: Any) -> Iterator[tuple[str, Place, 
         yield "table", ("extra_info", "error"), way, ("refusal", "after refusal", "second", "even")
     for way in ("empty", "none", "text"):
         yield "table", ("extra_info", "error", "message"), way, ("refusal", "second", "even")
-    yield "table", ("extra_info", "error", "code"), "other", ("refusal", "second", "even")
+    if subject in ("cook", "board"):  # those that list their codes
+        yield "table", ("extra_info", "error", "code"), "other", ("refusal", "second", "even")
     if subject in ("cook", "board", "herd", "dice"):
         for way in ("missing", "none", "text", "object", "off by one", "the first"):
             yield "shown", ("frame_no",), way, ("always", "late", "last", "second", "after refusal")
@@ -261,7 +269,7 @@ def _extra_rows(extra: Any) -> Iterator[tuple[str, Place, str, tuple[str, ...]]]
     for key in extra.keys() & {"agents", "state", "action_mask"}:
         for way in ("text", "empty", "one out", "renamed"):
             yield "table", ("extra_info", key), way, tuple(one for one in _NOT_LAST if one != "always")
-        yield "table", ("extra_info", key), "live", _ALL
+        yield "table", ("extra_info", key), "live", _LIVE
         for name, value in extra[key].items():
             place = "extra_info", key, name
             if isinstance(value, np.ndarray | np.generic | float):
@@ -292,7 +300,7 @@ def _extra_rows(extra: Any) -> Iterator[tuple[str, Place, str, tuple[str, ...]]]
                 yield "table", ("extra_info", "messages", receiver), way, ("late", "once", "second", "last")
             del inbox
     if "applied" in extra:
-        yield "table", ("extra_info", "applied"), "live", _ALL
+        yield "table", ("extra_info", "applied"), "live", _LIVE
         for name in extra["applied"]:
             for way in ("random", *_STATES):
                 yield "table", ("extra_info", "applied", name), way, _COMPARED
