@@ -10,11 +10,11 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_kit.report import Failed, Note
 from rlenv_kit.supervisor import CallLog
-from rlenv_kit.tables import Unchecked, copied_values, difference, digest_of
+from rlenv_kit.tables import Unchecked, copied_values, deep_difference, difference, digest_of
 
 __all__ = [
     "Answer", "StandardVector", "VectorProbe", "check_rows", "compare_rows", "described", "left_difference",
-    "reward_of", "row_difference",
+    "parts_of_row",    "reward_of", "row_difference",
 ]  # fmt: skip
 
 Table = Mapping[str, Unchecked]
@@ -190,6 +190,30 @@ def row_difference(one: Table, other: Table, row: int) -> str:
     return ""
 
 
+def parts_of_row(table: Table, row: int) -> dict[str, Unchecked]:
+    """Return what ``extra_info`` tells of one row: the agents' observations, the state, what was applied, the masks.
+
+    Also the row's part of ``final``, if the row has ended. Values without a leading axis are left out.
+    """
+    extra, count = table.get("extra_info", {}), len(table["frame_no"])
+
+    def part(value: Unchecked, place: int, length: int) -> Unchecked:
+        if isinstance(value, Mapping):
+            return {key: part(item, place, length) for key, item in value.items()}
+        return value[place] if isinstance(value, np.ndarray) and value.shape[:1] == (length,) else None
+
+    parts = {key: part(extra[key], row, count) for key in _OF_ROWS if key in extra}
+    final = extra.get("final")
+    index = np.ravel(final["index"]).tolist() if isinstance(final, Mapping) and "index" in final else []
+    if row in index and isinstance(final, Mapping):
+        parts["final"] = part(final.get("observation"), index.index(row), len(index))
+    return parts
+
+
+_OF_ROWS = ("agents", "agent", "state", "applied", "action_mask")
+"""Entries of ``extra_info`` whose arrays have a leading axis."""
+
+
 def left_difference(one: Table, other: Table, row: int, mode: object) -> str:
     """Describe the difference of a row that should stand still; empty if there is none.
 
@@ -240,5 +264,6 @@ def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int],
             problem = row_difference(one, other, row)
             if not problem and gained and reward_of(gained, row) != reward_of(other_gained, row):
                 problem = "reward"
+            problem = problem or deep_difference(parts_of_row(one, row), parts_of_row(other, row), "extra_info")
             if problem:
                 raise Failed(f"frame {number}: {problem} of row {row} differs {reason}")
