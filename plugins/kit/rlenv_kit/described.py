@@ -115,7 +115,9 @@ class _Described:
             return  # the two numbers are no range of values
         for number in (low - 1, high + 1, high + 100 * (high - low)):
             if self._refusal(name, _whole(number)) is None:
-                raise Failed(f"reset took {name!r} = {number:g}", f"it is from {low:g} to {high:g}; others raise ValueError")
+                raise Failed(
+                    f"reset took {name!r} = {number:g}", f"it is from {low:g} to {high:g}; others raise ValueError"
+                )
 
     def _check_effect(self, field: Field) -> None:
         """Check that an option with the name of an observed number changes the start."""

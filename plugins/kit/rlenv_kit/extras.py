@@ -75,8 +75,8 @@ class _Extras:
                     action = {**spec.sample(rng), name: np.array(low + place, spec[name].dtype)}
                     answer = probe.send(table, action)[0]
                     if error_of(answer) is None:
-                        raise Failed(f"frame {number}: {ACTION_MASK} forbids {name} = {low + place}, and the action was "
-                                     "accepted", "a masked action is illegal")  # fmt: skip
+                        raise Failed(f"frame {number}: {ACTION_MASK} forbids {name} = {low + place}, and the action "
+                                     "was accepted", "a masked action is illegal")  # fmt: skip
             frame = probe.legal_step(table, rng, number)
             for name, mask in masks.items():
                 place = int(frame.action[name]) - int(spec[name].bounds[0])

@@ -167,7 +167,9 @@ class _JsonClient:
                 continue
             found = f"{words} was answered {answer!s:.120}"
             if is_due:
-                raise Failed(found, f'the answer has "id": {number or "null or none"} and an error with the code request')
+                raise Failed(
+                    found, f'the answer has "id": {number or "null or none"} and an error with the code request'
+                )
             note("contract", f"{found}; here it is an error with the code request")
 
     def _ask(self, call: str, **content: object) -> JsonDict:

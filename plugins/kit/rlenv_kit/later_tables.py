@@ -62,9 +62,9 @@ def _histories(probe: Probe) -> None:
         try:
             probe.compare(first, probe.repeat(first), f"after {words}", probe.steady)
         except Failed as finding:
-            raise Failed(f"{finding.found} (after {words})", "an episode of the same seed and actions is the same") from (
-                finding
-            )
+            raise Failed(
+                f"{finding.found} (after {words})", "an episode of the same seed and actions is the same"
+            ) from (finding)
 
 
 def _every_table(probe: Probe) -> None:

@@ -1,4 +1,4 @@
-"""Find what each agent observes in the whole observation, and tables in which it is a part of another one (6.2.3.1-3)."""
+"""Find which part of the observation each agent observes, and tables in which it is another part (6.2.3.1-3)."""
 
 from __future__ import annotations
 

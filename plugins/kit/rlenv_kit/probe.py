@@ -147,7 +147,8 @@ class Probe:
         required = step_extra_of(getattr(env, "world", env)).required
         self.extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
         self.audit = TableAudit(lambda: self.env.observation, self.declared_reward, self.described("extra_info"),
-                                self.check_code, self.note, hasattr(getattr(env, "world", None), "foreign"))  # fmt: skip
+                                self.check_code, self.note,
+                                hasattr(getattr(env, "world", None), "foreign"))  # fmt: skip
 
     # -- notes, descriptions -------------------------------------------------------------------------------
 

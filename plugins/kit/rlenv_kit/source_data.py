@@ -224,7 +224,7 @@ class _Tables:
 
     @check("unknown option", "an unknown option is refused, or noted", "contract", "trajectories")
     def unknown_option(self, probe: SourceProbe) -> None:
-        source = probe.source
+        source, refusing = probe.source, list[str]()
         wrong: dict[str, object] = {"no_such_option": 1}
         for name, call in (
             ("init", lambda: source.init(wrong)),
@@ -237,12 +237,17 @@ class _Tables:
             try:
                 probe.log.call(name, call)
             except ValueError:
+                refusing.append(name)
                 continue
             except Exception as error:
                 probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
                 continue
             probe.ignoring.add(name)
             probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
+        draws = {"sample_steps", "sample_trajectories"}
+        if draws & set(refusing) and draws & probe.ignoring:
+            raise Failed(f"{', '.join(draws & probe.ignoring)} took the option 'no_such_option'",
+                         f"{', '.join(draws & set(refusing))} refuses it with ValueError")  # fmt: skip
 
     @check(
         "arguments",

@@ -85,7 +85,13 @@ class TableAudit:
 
     def sent(self, *values: Any) -> list[Sent]:
         """Return what a call is given with copies, to be compared after it; large arrays are left out."""
-        return [] if not (self.active or self._learns) else [(value, copied_values(value)) for value in values if isinstance(value, dict) and _size(value) < _LARGE]
+        return (
+            []
+            if not (self.active or self._learns)
+            else [
+                (value, copied_values(value)) for value in values if isinstance(value, dict) and _size(value) < _LARGE
+            ]
+        )
 
     def began(self, table: Unchecked, sent: list[Sent] = [], seeded: bool = True) -> None:  # noqa: B006
         """Take the table of a reset."""
@@ -273,7 +279,7 @@ class TableAudit:
             "frame_no": int(table["frame_no"]), "env_id": table["env_id"],
             "terminated": table["terminated"], "truncated": table["truncated"],
             "observation": copied_values(table["observation"]) if small else None,
-            "extra": copied_values({key: extra[key] for key in (*_STEADY, ACTION_MASK) if key in extra}) if small else {},
+            "extra": copied_values({key: extra[key] for key in (*_STEADY, ACTION_MASK) if small and key in extra}),
         }  # fmt: skip
         if not small:
             self._pinned.clear()

@@ -267,6 +267,7 @@ class _Rows:
         actions = probe.actions(probe.length)
         first, again = probe.walk(actions), probe.walk(actions)
         compare_rows(first, again, range(probe.num), "in a second episode of the same seed and actions")
+        self._check_unseeded()
         starts = [probe.row(first[0][0], row)["observation"] for row in range(probe.num)]
         if any(difference(starts[0], other) for other in starts[1:]):
             return
@@ -275,6 +276,23 @@ class _Rows:
             raise Failed("all rows begin alike, and with another seed otherwise",
                          "each row draws its own episodes")  # fmt: skip
         probe.note("6.2.2.1-3", "all rows begin alike, whatever the seed")
+
+    def _check_unseeded(self) -> None:
+        """Check that resets without a seed begin other episodes, where seeds do."""
+        probe = self._probe
+
+        def starts(options: Mapping[str, object]) -> list[Mapping[str, np.ndarray]]:
+            table = probe.log.call("reset", probe.envs.reset, options)
+            return [probe.row(table, row)["observation"] for row in range(probe.num)]
+
+        def alike(one: list[Mapping[str, np.ndarray]], other: list[Mapping[str, np.ndarray]]) -> bool:
+            return not any(map(difference, one, other))
+
+        seeded = [starts({"seed": probe.seed + number}) for number in range(4)]
+        unseeded = [starts({}) for _ in range(4)]
+        if all(alike(unseeded[0], one) for one in unseeded[1:]) and not all(alike(seeded[0], s) for s in seeded[1:]):
+            raise Failed("four resets without a seed begin all rows alike, and seeds begin them otherwise",
+                         "without a seed each reset draws anew")  # fmt: skip
 
     @check("rows apart", "an action moves its own row alone", "contract", "equal episodes")
     def apart(self, probe: VectorProbe) -> None:

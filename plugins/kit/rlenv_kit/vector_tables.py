@@ -20,6 +20,9 @@ __all__ = ["later_checks"]
 _STEPS = 130
 """Steps of a batch whose tables are judged."""
 
+_ENDS: Mapping[object, int] = {"same_step": 2, "disabled": 3}
+"""Mode -> tables with an ended row after which an episode is left."""
+
 _STEADY = ("agents", "agent", "state", "action_mask")
 
 
@@ -44,9 +47,8 @@ def _every_table(
     probe: VectorProbe, check_table: Callable[[Unchecked], None], check_rewards: Callable[[Unchecked, Table], None]
 ) -> None:
     audit = _Audit(probe, check_table, check_rewards)
-    ends = 0
     for seed in (probe.seed + 2, probe.seed):
-        table = probe.reset(seed=seed)
+        table, ends = probe.reset(seed=seed), 0
         audit.take("a reset", table)
         for number, action in enumerate(probe.actions(_STEPS)):
             if number in (5, 12):
@@ -63,9 +65,8 @@ def _every_table(
             table, reward = probe.step(request)
             audit.take("a refusal" if rows else "a step", table, reward, refused=rows)
             ends += bool(audit.over.any())
-            if (ends and number > 14) or probe.mode not in ("same_step", "next_step", "disabled"):
-                if ends % 2 == 0 or number > 40 or probe.mode == "disabled":
-                    break
+            if number > 14 and ends and ends >= _ENDS.get(probe.mode, 1):
+                break
     audit.check_kept()
 
 
@@ -80,11 +81,17 @@ class _Audit:
         self._before: Table | None = None
         self._kept: list[tuple[Unchecked, Unchecked]] = []
         self._forms: dict[tuple[str, ...], object] = {}
-        self._has: dict[str, bool] = {}
+        first = probe.first_entries
+        self._has: dict[str, bool] = {} if first is None else {key: key in first for key in _STEADY}
         self.over = np.zeros(probe.num, bool)
 
     def take(
-        self, kind: str, table: Table, reward: Table | None = None, began: Iterable[int] = (), refused: Iterable[int] = ()
+        self,
+        kind: str,
+        table: Table,
+        reward: Table | None = None,
+        began: Iterable[int] = (),
+        refused: Iterable[int] = (),
     ) -> None:
         """Judge a table.
 

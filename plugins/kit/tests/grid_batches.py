@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from plugins.kit.tests.grid_environments import Cell
+from plugins.kit.tests.grid_perverted import Cell
 from plugins.kit.tests.grid_ways import MISSING, WAYS, Moment, Place, differs, kept, perverted, value_at
 from plugins.kit.tests.plain_batch import SledRows, SledRowsNextStep, SledRowsThatStay
 from plugins.kit.tests.rows_of_landers import Landers
+from rlenv_robot.world import NOTHING
 
 __all__ = ["SUBJECTS", "PervertedBatch", "cells"]
 
@@ -55,12 +56,12 @@ class PervertedBatch:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def reset(self, options: Any = {}) -> Any:
+    def reset(self, options: Any = NOTHING) -> Any:
         table = self.inner.reset(options)
         some = isinstance(options, Mapping) and options.get("ids") is not None
         at = self.at
         self.at = Moment("some" if some else "reset", at.frame if some else 0, at.episode + (not some), False,
-                         some and at.refused, some and at.ended, True, at.before, at.first, at.last_episode)  # fmt: skip
+                         some and at.refused, some and at.ended, True, at.before)  # fmt: skip
         answer = self.changed("table", table)
         self.at.before = kept(table)
         return answer
@@ -212,7 +213,7 @@ class _Same:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def reset(self, options: Any = {}) -> Any:
+    def reset(self, options: Any = NOTHING) -> Any:
         given = dict(options) if isinstance(options, Mapping) else options
         if isinstance(given, dict):
             self.resets += 1
@@ -244,8 +245,11 @@ class _Same:
                     value = np.concatenate([value, value[-1:]])
                 if self.how == "one row is for all" and value.shape[:1] == (1,):
                     value = np.repeat(value, num, 0)
-                if self.how == "actions are clipped" and value.dtype.kind in "fi" and low is not None and (
-                    value.shape[:1] == (num,)
+                if (
+                    self.how == "actions are clipped"
+                    and value.dtype.kind in "fi"
+                    and low is not None
+                    and (value.shape[:1] == (num,))
                 ):
                     value = np.clip(value, low, high).astype(self.inner.action[name].numpy_dtype)
                 if self.how == "not a number is zero" and value.dtype.kind == "f":
@@ -257,7 +261,9 @@ class _Same:
                 for field in self.inner.action:
                     actions.setdefault(field.name, np.zeros((num, *field.shape), field.numpy_dtype))
             mended["action"] = actions
-            if self.how == "env_ids in any order" and sorted(map(str, mended.get("env_id", ()))) == sorted(self.env_ids):
+            if self.how == "env_ids in any order" and sorted(map(str, mended.get("env_id", ()))) == sorted(
+                self.env_ids
+            ):
                 mended["env_id"] = list(self.inner.env_ids)
             if self.how == "frame_no is not read":
                 mended["frame_no"] = getattr(self, "last", mended.get("frame_no"))
@@ -272,8 +278,9 @@ class _Same:
 
 _BEHAVIOURS = (
     "seed is ignored", "an unseeded reset repeats", "a reset of some reseeds", "ids beyond are left out",
-    "options get an entry", "missing rows are filled", "one row is for all", "actions are clipped", "not a number is zero",
-    "unknown fields pass", "missing fields are zero", "env_ids in any order", "frame_no is not read", "unknown keys pass",
+    "options get an entry", "missing rows are filled", "one row is for all", "actions are clipped",
+    "not a number is zero", "unknown fields pass", "missing fields are zero", "env_ids in any order",
+    "frame_no is not read", "unknown keys pass",
     "no env_id is its own",
 )  # fmt: skip
 

@@ -39,8 +39,10 @@ class Yard:
             raise ValueError(f"seed is {seed!r}, allowed are whole numbers from 0")
         for name in options.keys() - {"seed"}:
             low, high = self.options[name]
-            if isinstance(options[name], bool) or not isinstance(options[name], int | float) or not (
-                low <= options[name] <= high
+            if (
+                isinstance(options[name], bool)
+                or not isinstance(options[name], int | float)
+                or not (low <= options[name] <= high)
             ):
                 raise ValueError(f"{name} is {options[name]!r}, allowed are {low} to {high}")
         if seed is not None:
@@ -266,7 +268,9 @@ class Dice(Yard):
 
     observation = Spec("dice", (Field("eyes", (4,), "int32", 1, 6, "1", "that were thrown"),
                                 Field("sum", (), "int32", 0, 1000, "1", "so far")))  # fmt: skip
-    action = Spec("keep", (Field("die", (), "int32", 0, 3, "1", "to throw"), Field("bet", (), "int32", 1, 5, "1", "coins")))
+    action = Spec(
+        "keep", (Field("die", (), "int32", 0, 3, "1", "to throw"), Field("bet", (), "int32", 1, 5, "1", "coins"))
+    )
     steps = 15
 
     def begin(self) -> None:

@@ -176,7 +176,9 @@ _SOURCE_CALLS = ("init", "sample_steps", "sample_trajectories", "get_all_actions
 def _request(text: bytes) -> dict[str, Any]:
     """Return a request, in which a number without a fraction is whole; empty if the text is no JSON."""
     try:
-        return json.loads(text, parse_float=lambda number: int(float(number)) if float(number) % 1 == 0 else float(number))
+        return json.loads(
+            text, parse_float=lambda number: int(float(number)) if float(number) % 1 == 0 else float(number)
+        )
     except ValueError:
         return {}
 
