@@ -145,6 +145,9 @@ class _JsonClient:
         """Return the time that the program has spent, as `rlenv_kit.program.Channel.spent_s`."""
         return self._dialogue.channel.spent_s()
 
+    def check_numbers(self) -> None:
+        """Check that whole numbers may be written with a fraction of 0."""
+
     def check_requests(self, note: Noter) -> None:
         """Check the answers to lines that are no requests.
 

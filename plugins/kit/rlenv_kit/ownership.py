@@ -194,7 +194,8 @@ class _Ownership:
         )
         if not first:
             return  # an episode that is over with its first frame
-        for given in ({}, {"no_such_entry": [1, {"a": 2}], "noted": {"b": [3]}}):
+        entries: tuple[dict[str, object], ...] = ({}, {"no_such_entry": [1, {"a": 2}], "noted": {"b": [3]}})
+        for given in entries:
             self._check_extra({**dict(*probe.extra), **given}, first)
 
     def _check_extra(self, given: dict[str, object], frames: list[Frame]) -> None:
