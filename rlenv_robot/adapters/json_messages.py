@@ -54,7 +54,7 @@ class RequestError(ValueError):
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text; a number without a fraction is an int, also if it is written as 3.0.
 
     Raises:
         ValueError: the text is not JSON by RFC 8259, which has neither NaN nor Infinity.
@@ -64,9 +64,20 @@ def parse_json(text: bytes | str) -> Any:
         raise ValueError(f"{literal} is no JSON; null stands for a number that is not finite")
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, parse_float=_number)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+_EXACT = 2.0**53
+"""Magnitude from which floats of 64 bits skip whole numbers."""
+
+
+def _number(text: str) -> float | int:
+    number = float(text)
+    if number.is_integer() and abs(number) < _EXACT and (number or text[0] != "-"):
+        return int(number)  # but -0.0, whose sign an int lacks
+    return number
 
 
 def read_request(text: bytes) -> tuple[Mapping[str, Any], int | None]:

@@ -90,6 +90,7 @@ class _Fields:
         self._lanes = tuple(map(_lanes, floats.values()))
         self._whole = tuple((f.name, f.numpy_dtype, f.shape) for f in others if _takes_all(f))
         self._others = tuple(field for field in others if not _takes_all(field))
+        self._forms = tuple((field.name, field.shape, field.numpy_dtype) for field in self._spec)
         self._is_counted = any(field.counted_by for field in spec)
 
     def first(self, values: Any) -> str | None:
@@ -108,6 +109,13 @@ class _Fields:
             if not isinstance(value, np.ndarray | np.generic):
                 return f"{self._where}.{name} is a {type(value).__name__}, expected an array of NumPy"
         return None
+
+    def has_forms(self, values: Mapping[str, np.ndarray]) -> bool:
+        """Return whether the values have exactly the names, shapes and types of the fields."""
+        return len(values) == len(self._forms) and all(
+            name in values and values[name].shape == shape and values[name].dtype == dtype
+            for name, shape, dtype in self._forms
+        )
 
     def next(self, values: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the values of a later frame, or None."""
@@ -263,9 +271,11 @@ class BatchOutputCheck:
     Args:
         observation: the spec of one environment's observation.
         state: the spec of one environment's hidden state.
+        num: N, whose values are compared at once; 0 compares those of each field by themselves.
     """
 
-    def __init__(self, observation: Spec, state: Spec) -> None:
+    def __init__(self, observation: Spec, state: Spec, num: int = 0) -> None:
+        self._quick = tuple(_stacked(spec, num) for spec in (observation, state)) if num else (None, None)
         self._observation = tuple(_column(_widened(field)) for field in observation if not _takes_all(field))
         self._state = tuple(_column(_widened(field)) for field in state if not _takes_all(field))
 
@@ -286,15 +296,40 @@ class BatchOutputCheck:
         if reward is not None:
             for agent, values in reward.items() if isinstance(reward, Mapping) else (("", reward),):
                 numbers = np.asarray(values)
-                if not math.isfinite(float(np.add.reduce(numbers))):
+                total = sum(numbers.tolist()) if numbers.size <= _FEW else float(np.add.reduce(numbers))
+                if not math.isfinite(total):
                     rows = np.flatnonzero(~np.isfinite(numbers))
                     name = f"reward of {agent}" if agent else "reward"
                     found |= {row: f"{name} is {numbers[row]}, expected a finite number" for row in rows.tolist()}
-        if observation is not None:
+        quick, hidden_quick = self._quick
+        if observation is not None and not _is_right(quick, observation):
             _find(found, self._observation, observation, "observation")
-        if state is not None:
+        if state is not None and not _is_right(hidden_quick, state):
             _find(found, self._state, state, "state")
         return found
+
+
+_MOST = 4096
+"""Largest number of values of a batch that are compared as one whole number."""
+
+
+def _stacked(spec: Spec, num: int) -> _Fields | None:
+    """Return the check of the values of all rows at once; None where that has no use."""
+    if not len(spec) or any(f.is_text or f.counted_by or not _is_around_zero(f) for f in spec):
+        return None
+    if num * sum(field.size for field in spec) > _MOST:
+        return None
+
+    def of_all(bound: Any) -> Any:
+        return bound * num if isinstance(bound, tuple) else bound
+
+    fields = (replace(f, shape=(num, *f.shape), low=of_all(f.low), high=of_all(f.high), elements=()) for f in spec)
+    return _Fields(Spec(spec.name, tuple(fields)), "rows")
+
+
+def _is_right(check: _Fields | None, values: Mapping[str, np.ndarray]) -> bool:
+    """Return whether all rows are at once seen to be right, in shapes, types and values."""
+    return check is not None and check.has_forms(values) and check.next(values) is None
 
 
 def _find(found: dict[int, str], columns: Iterable[_Column], values: Mapping[str, np.ndarray], where: str) -> None:

@@ -29,7 +29,7 @@ class OutputFaults:
 
     def __init__(self, task: Task, mode: Mode, num: int, every: int) -> None:
         self._task, self._num, self._every, self._steps = task, num, every, 0
-        self._check = BatchOutputCheck(task.observation, task.state)
+        self._check = BatchOutputCheck(task.observation, task.state, num)
         self._shows_state = mode == "training" and len(task.state) > 0
         self._right: BatchState | None = None  # the newest reading of which every row was found right
 

@@ -298,3 +298,22 @@ def test_a_batch_refuses_to_begin_with_a_wrong_observation() -> None:
         envs.reset()
     with rr.make_vector(Always(), 2, seed=1, check_outputs=0) as envs:
         envs.reset()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -3.0, 7.5, 1.5])
+def test_rows_that_are_compared_at_once_get_the_verdicts_of_single_fields(wrong: float) -> None:
+    """A batch of known size compares all of its numbers as one; what it finds is what the fields find."""
+    spec = Spec(
+        "seen", (Field("place", (2,), "float32", (-1.0, -2.0), (1.0, 2.0)), Field("speed", (), "float64", -2, 2))
+    )
+    checks = [BatchOutputCheck(spec, Spec("none", ()), num) for num in (0, 3)]
+    for name, index in (("place", (1, 1)), ("place", (2, 0)), ("speed", (0,))):
+        values = {"place": np.zeros((3, 2), np.float32), "speed": np.zeros(3)}
+        assert [check.problems(values, None, None) for check in checks] == [{}, {}]
+        values[name][index] = wrong
+        one, other = (check.problems(values, None, None) for check in checks)
+        assert one == other
+        low, high = (bound[index[1:]] for bound in spec[name].bounds)
+        assert list(one) == ([] if low <= wrong <= high else [index[0]])
+    swapped = {"place": np.zeros(3), "speed": np.zeros((3, 2), np.float32)}
+    assert all(check.problems(swapped, None, None) for check in checks)

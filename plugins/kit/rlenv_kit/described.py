@@ -13,12 +13,15 @@ from hal import Field, Spec
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked, check_structure, difference
+from rlenv_kit.tables import Unchecked, check_structure, difference, objects_in
 from rlenv_robot.world import ACTION_MASK
 
-__all__ = ["described_checks", "objects_in"]
+__all__ = ["described_checks", "option_values"]
 
 _UNKNOWN = "no_such_option"
+
+_RANGE = re.compile(r"(?<![\w.-])(-?\d+(?:\.\d+)?) (?:to|bis|until|up to) (-?\d+(?:\.\d+)?)(?![\w.]*\d)")
+"""A range in an option's sentence, such as "from 0 to 2.5"."""
 
 _FRAMES = 60
 """Longest episode of which the last action is varied."""
@@ -80,11 +83,12 @@ class _Described:
         if not listed or not probe.repeatable:
             raise NotTried("no reset option besides the seed is described, or a real machine would move")
         for name, sentence in listed.items():
-            refusals = [self._refusal(name, value) for value in self._values(name, sentence)]
+            refusals = [self._refusal(name, value) for value in option_values(self._probe, name, sentence)]
             unknown = self._refusal(_UNKNOWN, 1)
             if unknown and name in (refusals[0] or "") and all(one and _less(one, name) == _less(unknown, name)
                                                                for one in refusals):  # fmt: skip
                 raise Failed(f"the option {name!r} is refused as unknown: {refusals[0]}", "the description lists it")
+            self._check_range(name, sentence)
             if name in probe.env.observation:
                 self._check_effect(probe.env.observation[name])
 
@@ -96,16 +100,24 @@ class _Described:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _values(self, name: str, sentence: str) -> Iterator[object]:
-        """Yield values of several kinds, those that the option's sentence names among them."""
-        for spec in (self._probe.env.observation, self._probe.env.action):
-            if name in spec:
-                yield spec[name].sample(np.random.default_rng(0)).tolist()
-        yield from (1, 0.5, 0, 2, -1, [1], {}, True)
-        for word in re.findall(r"[\w.-]*\w", sentence):
-            yield word
-            with suppress(ValueError):
-                yield float(word) if "." in word else int(word)
+    def _check_range(self, name: str, sentence: str) -> None:
+        """Check that a number outside the range that an option's sentence or field gives is refused, not clipped."""
+        spec = self._probe.env.observation
+        field = spec[name] if name in spec and not spec[name].shape and not spec[name].is_text else None
+        told = _RANGE.search(sentence)
+        if told:
+            low, high = (float(number) for number in told.groups())
+        elif field is not None and np.isfinite([field.low, field.high]).all():
+            low, high = (float(bound) for bound in field.bounds)
+        else:
+            return
+        if not low < high or any(self._refusal(name, _whole(number)) is not None for number in (low, high)):
+            return  # the two numbers are no range of values
+        for number in (low - 1, high + 1, high + 100 * (high - low)):
+            if self._refusal(name, _whole(number)) is None:
+                raise Failed(
+                    f"reset took {name!r} = {number:g}", f"it is from {low:g} to {high:g}; others raise ValueError"
+                )
 
     def _check_effect(self, field: Field) -> None:
         """Check that an option with the name of an observed number changes the start."""
@@ -238,18 +250,20 @@ class _Described:
         return False if compared == 3 else None
 
 
-def objects_in(value: object, where: str) -> Iterator[str]:
-    """Yield the places in a structure that hold neither numbers, texts, arrays nor lists and mappings of them."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from objects_in(item, f"{where}[{key!r}]")
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from objects_in(item, f"an entry of {where}")
-    elif isinstance(value, np.ndarray) and value.dtype == object:
-        yield from objects_in(value.ravel().tolist(), where)
-    elif not isinstance(value, str | bytes | bool | int | float | np.ndarray | np.generic | None):
-        yield f"{where} is a {type(value).__name__}"
+def option_values(probe: Probe, name: str, sentence: str) -> Iterator[object]:
+    """Yield values of several kinds for a reset option, those that its sentence names among them."""
+    for spec in (probe.env.observation, probe.env.action):
+        if name in spec:
+            yield spec[name].sample(np.random.default_rng(0)).tolist()
+    yield from (1, 0.5, 0, 2, -1, [1], {}, True)
+    for word in re.findall(r"[\w.-]*\w", sentence):
+        yield word
+        with suppress(ValueError):
+            yield float(word) if "." in word else int(word)
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) else number
 
 
 def _named(probe: Probe, name: str, call: Callable[[object], Unchecked], value: object) -> Unchecked:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import cast
 
@@ -17,7 +18,8 @@ from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
 from rlenv_kit.illegal import refusal_checks
 from rlenv_kit.instances import Factory, Leftovers, factory_of, instance_checks, process_state
-from rlenv_kit.json_subject import not_on_the_border
+from rlenv_kit.json_subject import not_on_the_border, request_checks
+from rlenv_kit.later_tables import later_checks
 from rlenv_kit.ownership import ownership_checks
 from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_kit.report import Failed, NotTried, Report
@@ -119,22 +121,28 @@ _ORDER = (
     "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
     "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
     "after the end", "entries", "reset options", "refused reset", "parameters", "last answer", "two instances",
-    "process", "leftovers", "closed", "left",
+    "process", "leftovers", "requests", "histories", "every table", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes after the others that need the environment open."""
 
 
 def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
-    plan = in_order(_ORDER, [
+    checks = [
         *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
         *ownership_checks(probe), *extra_checks(probe), *described_checks(probe), *instance_checks(probe, factory),
-        *declared(vars(_Ending), _Ending(probe, left), probe),
-    ])  # fmt: skip
+        *request_checks(probe.env, probe.note),
+    ]  # fmt: skip
+    ending = declared(vars(_Ending), _Ending(probe, left), probe)
+    plan = in_order(_ORDER, [*checks, *later_checks(probe, checks), *ending])
     return without(plan, not_on_the_border(probe.env))
 
 
 _TO_THE_END = 400
 """Frames up to which an episode is searched for privileged state."""
+
+
+_LEGAL = 20
+"""Random actions of which one is legal by the rules of most worlds."""
 
 
 class _Basics:
@@ -246,6 +254,10 @@ class _Basics:
         last = frames[-1]
         for _ in range(2):
             _raises(probe, lambda: probe.send(last.table, last.action), "a step after the end", last.kept)
+        rng = np.random.default_rng(probe.seed)
+        for _ in range(_LEGAL):  # the rules of a world may refuse some of them
+            action = probe.env.action.sample(rng)
+            _raises(probe, partial(probe.send, last.table, action), "a step after the end", last.kept)
         check_observation(probe.reset(), probe.env.observation)
 
 

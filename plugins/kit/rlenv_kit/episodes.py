@@ -31,7 +31,7 @@ from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference
 
-__all__ = ["MAX_FRAMES", "check_tables", "episode_checks", "field_names"]
+__all__ = ["MAX_FRAMES", "at_highest", "at_lowest", "check_tables", "episode_checks", "field_names"]
 
 MAX_FRAMES = 5000
 """Number of frames after which an episode is abandoned, whether it has ended or not."""
@@ -130,7 +130,7 @@ class _Episodes:
     def extremes(self, probe: Probe) -> None:
         if not self._probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
-        for choose in (_lowest, _highest, _alternating):
+        for choose in (at_lowest, at_highest, _alternating):
             self._checked(self._probe.seed, choose, 1000)
 
     @check("last frame", "the last frame is the episode's own, and as complete as the others", "6.2.3.1-T1", "frames")
@@ -481,11 +481,13 @@ def _signature(frames: list[Frame]) -> bytes:
     return b"".join([*parts, repr([frame.kept_reward for frame in frames]).encode()])
 
 
-def _lowest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+def at_lowest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Return the action at the lowest ends of its ranges; it is a `Chooser`."""
     return _at_ends(spec, rng, 0)
 
 
-def _highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+def at_highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Return the action at the highest ends of its ranges; it is a `Chooser`."""
     return _at_ends(spec, rng, 1)
 
 

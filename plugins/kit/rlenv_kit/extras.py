@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Field
 from rlenv_kit.illegal import illegal_values
-from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, is_over
+from rlenv_kit.probe import Action, Frame, Probe, Table, draws, error_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import deep_difference
@@ -56,8 +56,34 @@ class _Extras:
             found = self._masks(frame.kept)
             if found is None and not is_over(frame.kept):
                 raise Failed(f"frame {number} has no {ACTION_MASK}", "frame 0 has one")
+        for seed in (probe.seed, probe.seed + 1):
+            self._check_every_mask(seed)
         for number in np.unique(np.linspace(0, max(len(frames) - 1, 0), _FRAMES).astype(int)).tolist():
             self._check_agreement(frames[:number])
+
+    def _check_every_mask(self, seed: int) -> None:
+        """Check the mask of each frame of an episode: against what is carried out, and against what it forbids."""
+        probe, spec, rng = self._probe, self._probe.env.action, draws(seed)
+        table = probe.reset(seed)
+        for number in range(2 * probe.steps):
+            if is_over(table):
+                return
+            masks = {name: mask for name, mask in (self._masks(table) or {}).items() if _count(spec[name]) is not None}
+            for name, mask in masks.items():
+                low = int(spec[name].bounds[0])
+                for place in _spread(np.flatnonzero(~mask), 2):
+                    action = {**spec.sample(rng), name: np.array(low + place, spec[name].dtype)}
+                    answer = probe.send(table, action)[0]
+                    if error_of(answer) is None:
+                        raise Failed(f"frame {number}: {ACTION_MASK} forbids {name} = {low + place}, and the action "
+                                     "was accepted", "a masked action is illegal")  # fmt: skip
+            frame = probe.legal_step(table, rng, number)
+            for name, mask in masks.items():
+                place = int(frame.action[name]) - int(spec[name].bounds[0])
+                if not mask[place]:
+                    raise Failed(f"frame {number}: {ACTION_MASK} forbids {name} = {int(frame.action[name])}, and the "
+                                 "action was carried out", "a masked action is illegal")  # fmt: skip
+            table = frame.table
 
     def _masks(self, table: Table) -> dict[str, np.ndarray] | None:
         """Return the masks of a table, or those of a game's rules, by the action's fields; None if there are none.
@@ -195,6 +221,11 @@ class _Extras:
         for place in places:
             pairs = [(number, parts[place]) for number, parts in enumerate(received) if place in parts]
             whole = sum(_same(got, values[number]) for number, got in pairs)
+            for number, got in pairs if 3 * whole > 2 * len(pairs) else ():
+                others = [other for other, value in sent[number].items() if other != name and _same(got, value)]
+                if others and not _same(got, values[number]):
+                    raise Failed(f"frame {number + 1}: {place} is {others[0]}, and {name} in other frames",
+                                 "a message is of one sender")  # fmt: skip
             before = sum(number > 0 and _same(got, values[number - 1]) for number, got in pairs)
             cut = [number for number, got in pairs if _begins(got, values[number])]
             if len(pairs) < _LEAST or 2 * max(whole + len(cut), before) < len(pairs):

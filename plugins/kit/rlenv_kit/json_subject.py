@@ -15,16 +15,20 @@ import numpy as np
 from hal import EpisodeError, Field, RobotStopped, Spec, SpecError
 from hal.field import JsonDict
 from rlenv_kit.program import Dialogue, open_program
-from rlenv_kit.supervisor import SubjectLost, WrongAnswer
-from rlenv_kit.tables import Unchecked
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck, SubjectLost, WrongAnswer
+from rlenv_kit.tables import Noter, Unchecked
 from rlenv_robot.adapters.json_messages import CALLS
 from rlenv_robot.tables import StepExtra
 from rlenv_robot.world import EnvDescription
 
-__all__ = ["JsonEnvironment", "JsonSource", "JsonSubject", "not_on_the_border"]
+__all__ = ["JsonEnvironment", "JsonSource", "JsonSubject", "not_on_the_border", "request_checks"]
 
 _LEFT_OUT = object()
 """Default of an argument that the request then leaves out too."""
+
+_TRIED = 20
+"""Actions of which one is legal by the rules of most worlds."""
 
 _OWN = "the program has copies of its own: no array is shared with it"
 _GENERATORS = "the program has random generators of its own process"
@@ -41,6 +45,21 @@ def not_on_the_border(subject: object) -> Mapping[str, str]:
         "generators": _GENERATORS,
         "process": "each instance is a process of its own, so check 'two instances' compares them",
     }
+
+
+def request_checks(subject: object, note: Noter) -> list[PlannedCheck]:
+    """Return the check of the lines that a program is sent; it isn't tried of an object of this process."""
+    return [PlannedCheck(
+        "requests", "a line that is no request is answered so, and a whole number may be written as 3.0", "contract",
+        partial(_check_requests, subject, note), ("reset",) if hasattr(subject, "reset") else ("steps",),
+    )]  # fmt: skip
+
+
+def _check_requests(subject: Unchecked, note: Noter) -> None:
+    if not isinstance(subject, _JsonClient):
+        raise NotTried("it is an object of this process, and reads no lines")
+    subject.check_requests(note)
+    subject.check_numbers()
 
 
 class JsonSubject:
@@ -125,6 +144,36 @@ class _JsonClient:
     def spent_s(self) -> float:
         """Return the time that the program has spent, as `rlenv_kit.program.Channel.spent_s`."""
         return self._dialogue.channel.spent_s()
+
+    def check_numbers(self) -> None:
+        """Check that whole numbers may be written with a fraction of 0."""
+
+    def check_requests(self, note: Noter) -> None:
+        """Check the answers to lines that are no requests.
+
+        Raises:
+            Failed: one has another code than ``request``, or another id.
+        """
+        if not self._dialogue.is_in_step:
+            return
+        lines = {
+            "a line that is not JSON": ('{"id": 900001, "call": ', None, True),
+            "an unknown call": ('{"id": 900002, "call": "no_such_call"}', 900002, True),
+            "a request without a call": ('{"id": 900003}', 900003, True),
+            "an unknown key": ('{"id": 900004, "call": "describe", "no_such_key": 1}', 900004, False),
+        }
+        for words, (line, number, is_due) in lines.items():
+            answer = self._dialogue.ask_odd(line.encode())
+            error = answer.get("error")
+            code = error.get("code") if isinstance(error, Mapping) else None
+            if code == "request" and answer.get("id") == number:
+                continue
+            found = f"{words} was answered {answer!s:.120}"
+            if is_due:
+                raise Failed(
+                    found, f'the answer has "id": {number or "null or none"} and an error with the code request'
+                )
+            note("contract", f"{found}; here it is an error with the code request")
 
     def _ask(self, call: str, **content: object) -> JsonDict:
         if call in self._after_close:
@@ -247,6 +296,33 @@ class JsonEnvironment(_JsonClient):
         if options and callable(options.get("to")) and frame is not None:
             options["to"](frame)
 
+    def check_numbers(self) -> None:
+        """Check that whole numbers in Table 2 and in the options may be written with a fraction of 0, such as 3.0.
+
+        Raises:
+            Failed: they are refused.
+        """
+        seeded = self.description is None or "seed" in self.description.reset_options
+        rng = np.random.default_rng(0)
+        for _ in range(_TRIED):  # the rules of a world may refuse some actions
+            answers = []
+            action = self.action.sample(rng)
+            for kind in (int, float):
+                try:
+                    table = self.reset({"seed": kind(3)} if seeded else {})
+                    values = {name: _written(value, kind) for name, value in action.items()}
+                    request = {"env_id": self.env_id, "frame_no": kind(table["frame_no"]), "action": values}
+                    required = self.step_extra.required
+                    extra = (required.sample(np.random.default_rng(0)),) if len(required) else ()
+                    answers.append(self.step(request, *extra)[0].get("extra_info", {}).get("error"))
+                except (ValueError, EpisodeError) as error:
+                    answers.append(error)
+            if answers[0] is None:
+                if answers[1] is not None:
+                    raise Failed(f"whole numbers that were written as 3.0 were refused: {answers[1]!s:.120}",
+                                 "JSON has one type of number")  # fmt: skip
+                return
+
     def _table(self, answer: JsonDict) -> Unchecked:
         """Return Table 1 with arrays in the types of the spec."""
         table = _with_whole(answer.get("observation"), "frame_no", "terminated", "truncated")
@@ -301,6 +377,19 @@ class JsonSource(_JsonClient):
         """Return a batch of Table 6."""
         answer = self._ask("sample_trajectories", trajectory_size=trajectory_size, **_extra(extra_info))
         return self._trajectories(answer["trajectories"])
+
+    def check_numbers(self) -> None:
+        """Check that sizes may be written with a fraction of 0, such as 2.0.
+
+        Raises:
+            Failed: they are refused.
+        """
+        for name, call in (("sample_steps", self.sample_steps), ("sample_trajectories", self.sample_trajectories)):
+            self.init({"seed": 3.0})
+            try:
+                call(1.0)
+            except ValueError as error:
+                raise Failed(f"{name} refused the size 1.0: {error}", "JSON has one type of number") from error
 
     def get_all_actions(self, extra_info: object = _LEFT_OUT) -> Unchecked:
         """Return Table 2 with all actions of the current state."""
@@ -407,6 +496,17 @@ def _with_nan(value: Unchecked) -> Unchecked:
     if isinstance(value, list):
         return [_with_nan(part) for part in value]
     return float("nan") if value is None else value
+
+
+def _written(value: np.ndarray, kind: Callable[[int], object]) -> Unchecked:
+    """Return a value as JSON data, whose whole numbers are of a kind."""
+    if value.dtype.kind not in "iu":
+        return value
+
+    def of(part: Unchecked) -> Unchecked:
+        return [of(one) for one in part] if isinstance(part, list) else kind(part)
+
+    return of(value.tolist())
 
 
 def _whole(value: Unchecked) -> Unchecked:

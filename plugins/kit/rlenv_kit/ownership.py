@@ -13,10 +13,18 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError
-from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.probe import Action, Frame, Probe, Table, draws, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import STANDARD_CODES, check_head, check_keys, copied_values, deep_difference, elements_of
+from rlenv_kit.tables import (
+    STANDARD_CODES,
+    check_head,
+    check_keys,
+    copied_values,
+    deep_difference,
+    digest_of,
+    elements_of,
+)
 
 __all__ = ["alter", "ownership_checks"]
 
@@ -25,6 +33,12 @@ _MOST_BORDERS = 32
 
 _TO_THE_END = 400
 """Frames up to which an episode is walked to show its last one."""
+
+_SHOWN = 30
+"""Frames of an episode that are shown as Table 4."""
+
+_MOVED = 5
+"""Different observations of an episode that all pictures of it can't show alike."""
 
 _THEIR_STEPS = 5
 """Steps of an adapted environment whose arrays are compared."""
@@ -48,7 +62,7 @@ class _Ownership:
     def kept_tables(self, probe: Probe) -> None:
         first = probe.reset()
         copy = copied_values(first)
-        frames = probe.walk()
+        frames = probe.walk(2 * probe.steps, budget_s=4)
         tables = [(0, "Table 1", first, copy)] + [
             (number, "Table 1", frame.table, frame.kept) for number, frame in enumerate(frames, 1)
         ]
@@ -180,12 +194,28 @@ class _Ownership:
         )
         if not first:
             return  # an episode that is over with its first frame
-        extra: dict[str, object] = {}
-        table = probe.reset()
-        probe.log.call("step", probe.env.step, {"env_id": probe.env.env_id, "frame_no": table["frame_no"],
-                                                "action": dict(first[0].action)}, extra)  # fmt: skip
-        if extra:
-            raise Failed(f"step changed the caller's extra_info to {extra}")
+        entries: tuple[dict[str, object], ...] = ({}, {"no_such_entry": [1, {"a": 2}], "noted": {"b": [3]}})
+        for given in entries:
+            self._check_extra({**dict(*probe.extra), **given}, first)
+
+    def _check_extra(self, given: dict[str, object], frames: list[Frame]) -> None:
+        """Check that steps, and a refused one, leave the extra_info of their caller as it is."""
+        probe, table = self._probe, self._probe.reset()
+        for number, frame in enumerate(frames):
+            action = {name: np.array(value) for name, value in frame.action.items()}
+            for sent in ({}, {"action": action}):
+                if not sent and number % 4:
+                    continue
+                extra, request = deepcopy(given), {"env_id": probe.env.env_id, "frame_no": table["frame_no"], **sent}
+                try:
+                    answer, _ = probe.log.call("step", probe.env.step, request, extra)
+                except Exception:
+                    return  # it knows no such entry
+                if extra.keys() != given.keys() or deep_difference(given, extra):
+                    raise Failed(f"step changed the caller's extra_info to {extra!r:.80}", "it stays the caller's")
+                table = table if error_of(answer) is not None else answer
+            if error_of(answer) is not None or is_over(answer):
+                return
 
     # -- borders ---------------------------------------------------------------------------------------
 
@@ -263,6 +293,45 @@ class _Ownership:
 
             probe.compare(first, probe.repeat(first, draw), "with renderings between the steps", probe.steady)
             self._draw_alone(modes)
+        if callable(show):
+            self._check_shown(show)
+
+    def _check_shown(self, show: Any) -> None:
+        """Check Table 4 of the frames of two episodes: whose it is, that it stays, and that it shows its frame."""
+        probe = self._probe
+        shown: list[tuple[int, Any, Any, Any]] = []  # episode, observation, frame_data, its copy
+        now: list[tuple[int, Table]] = []
+
+        def take(table: Any) -> None:
+            _check_frame_data(table)
+            number, current = now[-1]
+            for key in ("env_id", "frame_no"):
+                if table[key] != current[key]:
+                    raise Failed(f"{key} of Table 4 is {table[key]!r}", f"that of Table 1 is {current[key]!r}")
+            data = table["frame_data"]
+            if data is None:
+                raise Failed("frame_data of Table 4 is None", "it is what is shown of the frame")
+            shown.append((number, copied_values(current["observation"]), data, deepcopy(data)))
+
+        def draw(table: Table, episode: int) -> bool:
+            now.append((episode, table))
+            try:
+                probe.log.call("render", show, {"mode": "call", "to": take})
+            except Failed:
+                raise
+            except Exception:
+                return False  # it has no such mode
+            return True
+
+        end = probe.clock() + _RENDER_S
+        for episode in range(2):
+            table, rng = probe.reset(probe.seed + episode), draws(probe.seed)
+            while draw(table, episode) and not is_over(table) and probe.clock() < end and len(now) < 2 * _SHOWN:
+                table = probe.legal_step(table, rng).table
+            if not shown:
+                return
+            del now[:]
+        _check_kept_frames(shown)
 
     def _draw_alone(self, modes: list[Callable[[], None]]) -> None:
         """Check that the last frame can be shown too, and that pictures leave the process's generators alone."""
@@ -383,6 +452,20 @@ def _their_steps(probe: Probe) -> list[tuple[Any, Any, Any, Any]]:
         if any(any(flags.values()) for flags in over if isinstance(flags, dict)):
             break
     return taken
+
+
+def _check_kept_frames(shown: list[tuple[int, Any, Any, Any]]) -> None:
+    """Check that what was shown of frames stays, and that it follows the frames if it differs between episodes."""
+    for _, _, data, copy in shown:
+        if digest_of(data) != digest_of(copy):
+            raise Failed("frame_data of a Table 4 changed after it was shown", "it is of its own frame")
+    digests = [(episode, digest_of(data), digest_of(seen)) for episode, seen, data, _ in shown]
+    pictures = {episode: {data for number, data, _ in digests if number == episode} for episode in (0, 1)}
+    moved = min(len({seen for number, _, seen in digests if number == episode}) for episode in (0, 1))
+    alike = all(len(one) == 1 for one in pictures.values())
+    if moved >= _MOVED and alike and pictures[0] != pictures[1]:
+        raise Failed("frame_data is the same in all frames of an episode, and another one in the next episode",
+                     "render shows the present state")  # fmt: skip
 
 
 def _check_frame_data(table: Mapping[str, Any]) -> None:

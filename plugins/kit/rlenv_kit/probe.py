@@ -12,6 +12,7 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.supervisor import CallLog, Deadlines
+from rlenv_kit.table_audit import TableAudit
 from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, difference
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import step_extra_of
@@ -119,6 +120,7 @@ class Probe:
         log: records the calls; by default a new log.
 
     Attributes:
+        audit: judges every table that the environment returns.
         steady: keys of ``extra_info``, besides `COMPARED`, whose values are equal in repeated episodes.
     """
 
@@ -144,6 +146,9 @@ class Probe:
         # What a step must be given beside the action: the same legal values in every step.
         required = step_extra_of(getattr(env, "world", env)).required
         self.extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
+        self.audit = TableAudit(lambda: self.env.observation, self.declared_reward, self.described("extra_info"),
+                                self.check_code, self.note,
+                                hasattr(getattr(env, "world", None), "foreign"))  # fmt: skip
 
     # -- notes, descriptions -------------------------------------------------------------------------------
 
@@ -205,11 +210,15 @@ class Probe:
 
     def reset_with(self, *options: object) -> Table:
         """Reset the environment with these options, or without any."""
+        sent = self.audit.sent(*options)
+        self.audit.lost()
         table: Table = self.log.call("reset", self.env.reset, *options)
+        self.audit.began(table, sent, any("seed" in copy for _, copy in sent))
         return table
 
     def step(self, request: object) -> tuple[Table, Table]:
         """Send Table 2, or any other value in its place."""
+        sent = self.audit.sent(request)
         answer = self.log.call("step", self.env.step, request, *self.extra)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
@@ -217,6 +226,7 @@ class Probe:
         for name, part, key in (("Table 1", table, "observation"), ("Table 3", reward, "reward")):
             if not isinstance(part, Mapping) or key not in part:
                 raise Failed(f"{name} is {part!r:.80}", f"it must be a mapping with {key!r}")
+        self.audit.stepped(request, table, reward, sent)
         return table, reward
 
     def send(self, table: Table, action: object) -> tuple[Table, Table]:

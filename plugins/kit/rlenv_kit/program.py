@@ -250,6 +250,17 @@ class Dialogue:
         self._is_waiting = False
         return _checked(answer, call)
 
+    def ask_odd(self, line: bytes) -> JsonDict:
+        """Send a line that need not be a request, and return the answer as it came, its id included.
+
+        Raises:
+            WrongAnswer: what came is no JSON object.
+            SubjectLost: the program has ended, or closed a stream.
+        """
+        self._check_silence("an odd request")
+        self._write(line + b"\n", "an odd request")
+        return self._parsed(self._line("an odd request"), "an odd request")
+
     def _answer(self, request: bytes, call: str) -> dict[str, Unchecked]:
         """Send a request, and return the answer of its id without the id."""
         self._write(request, call)

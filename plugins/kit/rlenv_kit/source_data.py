@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from rlenv_kit.json_subject import not_on_the_border
+from rlenv_kit.json_subject import not_on_the_border, request_checks
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_facts import fact_checks
@@ -90,7 +90,7 @@ _ORDER = (
     "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
-    "positions", "actions of a part", "statistics of parts", "instances",
+    "positions", "actions of a part", "statistics of parts", "instances", "requests",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -98,7 +98,7 @@ _ORDER = (
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
     plan = in_order(_ORDER, [
         *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe), *fact_checks(probe),
-        *filter_checks(probe),
+        *filter_checks(probe), *request_checks(probe.source, probe.note),
     ])  # fmt: skip
     return without(plan, not_on_the_border(probe.source))
 
@@ -224,7 +224,7 @@ class _Tables:
 
     @check("unknown option", "an unknown option is refused, or noted", "contract", "trajectories")
     def unknown_option(self, probe: SourceProbe) -> None:
-        source = probe.source
+        source, refusing = probe.source, list[str]()
         wrong: dict[str, object] = {"no_such_option": 1}
         for name, call in (
             ("init", lambda: source.init(wrong)),
@@ -237,12 +237,17 @@ class _Tables:
             try:
                 probe.log.call(name, call)
             except ValueError:
+                refusing.append(name)
                 continue
             except Exception as error:
                 probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
                 continue
             probe.ignoring.add(name)
             probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
+        draws = {"sample_steps", "sample_trajectories"}
+        if draws & set(refusing) and draws & probe.ignoring:
+            raise Failed(f"{', '.join(draws & probe.ignoring)} took the option 'no_such_option'",
+                         f"{', '.join(draws & set(refusing))} refuses it with ValueError")  # fmt: skip
 
     @check(
         "arguments",

@@ -215,6 +215,8 @@ def _whole(name: str, value: Unchecked, count: int, note: Noter) -> list[int]:
         array = array.astype(np.int32)
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise Failed(f"{name} is {array.dtype} of shape {array.shape}", f"it must be {count} whole numbers (int32)")
+    if isinstance(value, np.ndarray) and array.dtype != np.int32 and not (name == "done" and value.dtype == bool):
+        raise Failed(f"{name} is of {value.dtype}", "the standard requires an int32")
     if array.dtype != np.int32:
         note("6.3.3.1-T5", f"{name} is {array.dtype}; the standard describes an int32")
     numbers: list[int] = array.tolist()

@@ -15,8 +15,7 @@ from rlenv_kit.report import Failed
 __all__ = [
     "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
     "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "holds",
-    "is_int32",
-    "silent",
+    "is_int32", "objects_in", "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
@@ -85,6 +84,8 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = sil
         if not math.isfinite(number):
             raise Failed(f"reward is {number!r}", "it must be a finite number")
         if declared is not None:
+            if declared.numpy_dtype.kind != "f" and number != int(number):
+                raise Failed(f"reward is {number!r}", f"the description says {declared.dtype}: a whole number")
             low, high = (float(bound) for bound in declared.bounds)
             slack = 1e-6 * max(1.0, abs(low) if math.isfinite(low) else 1.0, abs(high) if math.isfinite(high) else 1.0)
             if not low - min(slack, 1e-3) <= number <= high + min(slack, 1e-3):
@@ -186,6 +187,20 @@ def _differences(one: object, other: object, where: str) -> Iterator[str]:
 def holds(value: object, name: str) -> bool:
     """Return whether a mapping, or one in it, has a key."""
     return isinstance(value, Mapping) and (name in value or any(holds(item, name) for item in value.values()))
+
+
+def objects_in(value: object, where: str) -> Iterator[str]:
+    """Yield the places in a structure that hold neither numbers, texts, arrays nor lists and mappings of them."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from objects_in(item, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from objects_in(item, f"an entry of {where}")
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        yield from objects_in(value.ravel().tolist(), where)
+    elif not isinstance(value, str | bytes | bool | int | float | np.ndarray | np.generic | None):
+        yield f"{where} is a {type(value).__name__}"
 
 
 def digest_of(value: object) -> str:

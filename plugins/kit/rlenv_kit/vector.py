@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rlenv_kit.described import objects_in
 from rlenv_kit.episodes import field_names
 from rlenv_kit.ownership import alter
 from rlenv_kit.probe import StandardEnvironment
@@ -22,6 +21,7 @@ from rlenv_kit.tables import (
     deep_difference,
     difference,
     holds,
+    objects_in,
 )
 from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
@@ -37,6 +37,7 @@ from rlenv_kit.vector_probe import (
     row_difference,
 )
 from rlenv_kit.vector_rows import illegal_rows, row_checks
+from rlenv_kit.vector_tables import later_checks
 
 __all__ = ["check_vector"]
 
@@ -87,9 +88,9 @@ def check_vector(
         supervisor.close = envs.close
         probes.append(VectorProbe(envs, steps, seed, log))
         (probe,) = probes
-        return in_order(_ORDER, [
-            *declared(vars(_Rows), _Rows(probe), probe), *row_checks(probe), *other_checks(probe, make, single),
-        ])  # fmt: skip
+        rows = _Rows(probe)
+        checks = [*declared(vars(_Rows), rows, probe), *row_checks(probe), *other_checks(probe, make, single)]
+        return in_order(_ORDER, [*checks, *later_checks(probe, rows.check_table, rows.check_rewards, checks)])
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
@@ -100,7 +101,7 @@ def check_vector(
 _ORDER = (
     "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
     "ownership", "some", "ends", "inference", "size", "single", "closed", "messages", "two batches", "process", "sizes",
-    "some too early",
+    "some too early", "every table",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -134,7 +135,7 @@ class _Rows:
     def reset(self, probe: VectorProbe) -> None:
         for _ in range(2):
             table = probe.reset()
-            self._check_table(table)
+            self.check_table(table)
             if np.asarray(table["frame_no"]).any():
                 probe.note("6.2.3.1-T1.frame_no", "frame_no goes on over resets; here each episode begins at 0")
 
@@ -144,8 +145,8 @@ class _Rows:
         for action in probe.actions(MOST_STEPS):
             before, was_over = np.array(table["frame_no"]), over
             table, reward = probe.step(probe.request(table, action))
-            self._check_table(table)
-            self._check_rewards(reward, table)
+            self.check_table(table)
+            self.check_rewards(reward, table)
             self._check_agents(reward["reward"], table)
             over = np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool)
             wrong = np.flatnonzero((np.asarray(table["frame_no"]) != before + 1) & ~over & ~was_over)
@@ -159,7 +160,8 @@ class _Rows:
             "6.2.3.1-T1.terminated", f"no end within {MOST_STEPS} steps of a batch; later frames were not looked at"
         )
 
-    def _check_table(self, table: Unchecked) -> None:
+    def check_table(self, table: Unchecked) -> None:
+        """Check a Table 1 of the batch by itself."""
         probe = self._probe
         check_keys(table, _TABLE_1, ("extra_info",), "Table 1 of a batch")
         names = list(table["env_id"])
@@ -192,7 +194,8 @@ class _Rows:
         if getattr(probe.envs, "mode", None) == "inference" and holds(extra, "state"):
             raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
-    def _check_rewards(self, reward: Unchecked, table: Table) -> None:
+    def check_rewards(self, reward: Unchecked, table: Table) -> None:
+        """Check a Table 3 of the batch with its Table 1."""
         entries: Unchecked = check_keys(reward, _TABLE_3, (), "Table 3 of a batch")
         if list(entries["env_id"]) != self._names:
             raise Failed(f"env_id in Table 3 is {entries['env_id']!r:.80}", f"it must be {self._names}")
@@ -264,6 +267,7 @@ class _Rows:
         actions = probe.actions(probe.length)
         first, again = probe.walk(actions), probe.walk(actions)
         compare_rows(first, again, range(probe.num), "in a second episode of the same seed and actions")
+        self._check_unseeded()
         starts = [probe.row(first[0][0], row)["observation"] for row in range(probe.num)]
         if any(difference(starts[0], other) for other in starts[1:]):
             return
@@ -272,6 +276,23 @@ class _Rows:
             raise Failed("all rows begin alike, and with another seed otherwise",
                          "each row draws its own episodes")  # fmt: skip
         probe.note("6.2.2.1-3", "all rows begin alike, whatever the seed")
+
+    def _check_unseeded(self) -> None:
+        """Check that resets without a seed begin other episodes, where seeds do."""
+        probe = self._probe
+
+        def starts(options: Mapping[str, object]) -> list[Mapping[str, np.ndarray]]:
+            table = probe.log.call("reset", probe.envs.reset, options)
+            return [probe.row(table, row)["observation"] for row in range(probe.num)]
+
+        def alike(one: list[Mapping[str, np.ndarray]], other: list[Mapping[str, np.ndarray]]) -> bool:
+            return not any(map(difference, one, other))
+
+        seeded = [starts({"seed": probe.seed + number}) for number in range(4)]
+        unseeded = [starts({}) for _ in range(4)]
+        if all(alike(unseeded[0], one) for one in unseeded[1:]) and not all(alike(seeded[0], s) for s in seeded[1:]):
+            raise Failed("four resets without a seed begin all rows alike, and seeds begin them otherwise",
+                         "without a seed each reset draws anew")  # fmt: skip
 
     @check("rows apart", "an action moves its own row alone", "contract", "equal episodes")
     def apart(self, probe: VectorProbe) -> None:
@@ -335,7 +356,7 @@ class _Rows:
             table = probe.reset(ids=[probe.num - 1])
         except ValueError as reason:
             raise NotTried(f"some rows alone can't be reset: {reason}") from None
-        self._check_table(table)
+        self.check_table(table)
         for ids in ([-1], [probe.num]):
             self._try_ids(ids)
         if table["frame_no"][-1] != 0:

@@ -12,7 +12,15 @@ from rlenv_kit.probe import StandardEnvironment
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference
-from rlenv_kit.vector_probe import StandardVector, Table, VectorProbe, compare_rows, reward_of, row_difference
+from rlenv_kit.vector_probe import (
+    StandardVector,
+    Table,
+    VectorProbe,
+    check_axes,
+    compare_rows,
+    reward_of,
+    row_difference,
+)
 
 __all__ = ["MOST_STEPS", "other_checks"]
 
@@ -51,6 +59,8 @@ class _Others:
                 other.close()
             if shared:
                 raise Failed(f"two batches have the env_ids {sorted(shared)[:3]}", "they are unique among instances")
+            for answer in frames:
+                check_axes(answer, count)
             for number, ((one, _), (two, _)) in enumerate(zip(first, frames, strict=True)):
                 for row in range(min(count, probe.num)):
                     problem = row_difference(one, two, row)

@@ -10,11 +10,11 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_kit.report import Failed, Note
 from rlenv_kit.supervisor import CallLog
-from rlenv_kit.tables import Unchecked, copied_values, difference, digest_of
+from rlenv_kit.tables import Unchecked, copied_values, deep_difference, difference, digest_of
 
 __all__ = [
-    "Answer", "StandardVector", "VectorProbe", "check_rows", "compare_rows", "described", "left_difference",
-    "reward_of", "row_difference",
+    "Answer", "StandardVector", "VectorProbe", "check_axes", "check_rows", "compare_rows", "described",
+    "left_difference", "parts_of_row", "reward_of", "row_difference",
 ]  # fmt: skip
 
 Table = Mapping[str, Unchecked]
@@ -60,12 +60,16 @@ class VectorProbe:
         steps: the usual length of a walk.
         seed: the seed of the resets and of the walks' actions.
         log: records the calls.
+
+    Attributes:
+        first_entries: keys of ``extra_info`` in the first table; None before it.
     """
 
     def __init__(self, envs: StandardVector, steps: int, seed: int, log: CallLog) -> None:
         self.envs, self.num, self.seed, self.log, self.length = envs, envs.num_envs, seed, log, steps
         self.mode: object = getattr(envs, "autoreset", None)
         self.notes: dict[tuple[str, str], Note] = {}
+        self.first_entries: frozenset[str] | None = None
 
     def note(self, clause: str, text: str) -> None:
         """Record a remark on something that the standard leaves open, once."""
@@ -75,6 +79,8 @@ class VectorProbe:
         """Reset the batch, with the probe's seed unless ``ids`` selects some environments."""
         chosen = options if "ids" in options else {"seed": self.seed, **options}
         table: Table = self._arrays(self.log.call("reset", self.envs.reset, chosen))
+        if self.first_entries is None and isinstance(table, Mapping):
+            self.first_entries = frozenset(table.get("extra_info", ()))
         return table
 
     def step(self, request: object) -> Answer:
@@ -190,6 +196,30 @@ def row_difference(one: Table, other: Table, row: int) -> str:
     return ""
 
 
+def parts_of_row(table: Table, row: int) -> dict[str, Unchecked]:
+    """Return what ``extra_info`` tells of one row: the agents' observations, the state, what was applied, the masks.
+
+    Also the row's part of ``final``, if the row has ended. Values without a leading axis are left out.
+    """
+    extra, count = table.get("extra_info", {}), len(table["frame_no"])
+
+    def part(value: Unchecked, place: int, length: int) -> Unchecked:
+        if isinstance(value, Mapping):
+            return {key: part(item, place, length) for key, item in value.items()}
+        return value[place] if isinstance(value, np.ndarray) and value.shape[:1] == (length,) else None
+
+    parts = {key: part(extra[key], row, count) for key in _OF_ROWS if key in extra}
+    final = extra.get("final")
+    index = np.ravel(final["index"]).tolist() if isinstance(final, Mapping) and "index" in final else []
+    if row in index and isinstance(final, Mapping):
+        parts["final"] = part(final.get("observation"), index.index(row), len(index))
+    return parts
+
+
+_OF_ROWS = ("agents", "agent", "state", "applied", "action_mask")
+"""Entries of ``extra_info`` whose arrays have a leading axis."""
+
+
 def left_difference(one: Table, other: Table, row: int, mode: object) -> str:
     """Describe the difference of a row that should stand still; empty if there is none.
 
@@ -202,6 +232,23 @@ def left_difference(one: Table, other: Table, row: int, mode: object) -> str:
     ended = mode == "same_step" and (one["terminated"][row] or one["truncated"][row])
     flags = {key: other[key] for key in ("terminated", "truncated")} if ended else {}
     return row_difference({**one, **flags}, other, row)
+
+
+def check_axes(answer: Answer, count: int) -> None:
+    """Check that each value of Tables 1 and 3 has a leading axis of the number of rows.
+
+    Raises:
+        Failed: one has not.
+    """
+    table, reward = answer
+    given = reward.get("reward")
+    values = {
+        **{key: table.get(key) for key in ("env_id", "frame_no", "terminated", "truncated")}, **table["observation"],
+        **(given if isinstance(given, Mapping) else {"reward": given} if reward else {}),
+    }  # fmt: skip
+    for name, value in values.items():
+        if np.shape(value)[:1] != (count,):
+            raise Failed(f"{name} of a batch of {count} has shape {np.shape(value)}", f"its leading axis is {count}")
 
 
 def check_rows(one: Table, other: Table, rows: Iterable[int], when: str, allowed: str = "") -> None:
@@ -240,5 +287,6 @@ def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int],
             problem = row_difference(one, other, row)
             if not problem and gained and reward_of(gained, row) != reward_of(other_gained, row):
                 problem = "reward"
+            problem = problem or deep_difference(parts_of_row(one, row), parts_of_row(other, row), "extra_info")
             if problem:
                 raise Failed(f"frame {number}: {problem} of row {row} differs {reason}")

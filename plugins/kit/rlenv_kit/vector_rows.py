@@ -113,13 +113,17 @@ class _Refusals:
             if isinstance(error, Mapping) and other in error:
                 raise Failed(f"{where}: extra_info['error'] reports row {other}")
             problem = row_difference(straight[3][0], table, other)
+            if not problem and reward_of(reward, other) != reward_of(straight[3][1], other):
+                problem = "reward"
             if problem:
                 raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         self._check_named(error[row], what, where)
-        table, _ = probe.step(probe.request(table, actions[2]))
+        table, reward = probe.step(probe.request(table, actions[2]))
         if row in (table.get("extra_info", {}).get("error") or {}):
             raise Failed(f"{where}: the legal action after it has an error", "an error is reported for its own action")
         problem = row_difference(straight[3][0], table, row)
+        if not problem and reward_of(reward, row) != reward_of(straight[3][1], row):
+            problem = "reward"
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 

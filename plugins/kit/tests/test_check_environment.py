@@ -32,6 +32,7 @@ def test_a_good_environment_passes(make: Callable[..., Environment]) -> None:
         "messages",
         "step extra",
         "reset options",
+        "requests",
     }
     assert not [note for note in report.notes if "environment variables" not in note.text]  # set as libraries load
 

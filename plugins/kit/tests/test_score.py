@@ -91,3 +91,25 @@ def test_the_page_has_the_table_of_the_data() -> None:
     page = kit_score.PAGE.read_text(encoding="utf-8")
     assert data["sets"]
     assert kit_score.with_table(page, data) == page
+
+
+FOLDER = ROOT / "plugins" / "kit" / "faults"
+OPEN = {name for file in ("open_a.json", "open_b.json")
+        for name in json.loads((FOLDER / file).read_text(encoding="utf-8"))}  # fmt: skip
+
+
+def _open_sample() -> list[Any]:
+    """Return every fortieth open fault that the published score counts as seen; the slow tier has them all."""
+    missed = {name for one in json.loads(kit_score.DATA.read_text(encoding="utf-8"))["sets"].values()
+              for part in one["parts"].values() for name in part["missed"]}  # fmt: skip
+    entries = [entry for part in ("environment", "vector", "source")
+               for entry in kit_score.read_set(FOLDER / f"{part}.json")
+               if entry["id"] in OPEN - missed and "child" not in entry["id"]]  # fmt: skip
+    return [pytest.param(entry, id=entry["id"]) for entry in entries[::40]]
+
+
+@pytest.mark.parametrize("entry", _open_sample())
+def test_an_open_fault_of_the_published_score_is_seen_by_this_kit(entry: dict[str, Any]) -> None:
+    """A check that goes blind contradicts the score; test_open_faults_a.py and test_open_faults.py look at all."""
+    result = kit_score.judged(entry, 100.0)
+    assert result["failed"], f"the page says that {entry['id']} is seen"

@@ -44,6 +44,8 @@ class Digits:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a request."""
         call = request.get("call")
+        if call not in ("describe", "reset", "step", "close", *_SOURCE_CALLS):
+            return {"error": {"code": "request", "message": "it is not JSON, or the call is unknown"}}
         if call == "describe":
             return _DESCRIPTION if KIND != "describes-otherwise" or not self.steps else _OTHER
         if KIND == "breaks-a-source" and call != "close":
@@ -153,12 +155,12 @@ def main() -> None:
         time.sleep(3600)
     print(f"digits: {KIND or 'good'}", file=sys.stderr)
     while text := _line():
-        request = json.loads(text)
-        answer = {"id": request["id"], **digits.answer(request)}
+        request = _request(text)
+        answer = {"id": request.get("id"), **digits.answer(request)}
         line = json.dumps(answer)
-        if digits.steps == _AT and request["call"] == "step" and "reward" in answer:
+        if digits.steps == _AT and request.get("call") == "step" and "reward" in answer:
             line = break_rule(answer, line)
-        if KIND == "ends-with-close" and request["call"] == "close":
+        if KIND == "ends-with-close" and request.get("call") == "close":
             print(line, flush=True)
             return
         print(line, flush=True)
@@ -166,6 +168,19 @@ def main() -> None:
         time.sleep(3600)
     if KIND in ("fails-at-the-end", "breaks-a-source"):
         sys.exit(4)
+
+
+_SOURCE_CALLS = ("init", "sample_steps", "sample_trajectories", "get_all_actions", "statistics")
+
+
+def _request(text: bytes) -> dict[str, Any]:
+    """Return a request, in which a number without a fraction is whole; empty if the text is no JSON."""
+    try:
+        return json.loads(
+            text, parse_float=lambda number: int(float(number)) if float(number) % 1 == 0 else float(number)
+        )
+    except ValueError:
+        return {}
 
 
 def _line() -> bytes:
