@@ -220,12 +220,12 @@ class Go2Batch:
         infos: dict[str, object] = {"time_outs": truncated}
         final = table["extra_info"].get("final")
         if final is not None:
-            infos["episode"] = {name: float(np.mean(values)) for name, values in final["metrics"].items()}
+            infos["episode"] = episode = {name: float(np.mean(values)) for name, values in final["metrics"].items()}
         rewards = torch.from_numpy(np.asarray(reward["reward"], np.float32))
         if self._processors.has_reward:
             rewards, terms = self._processors.rewards()
             if final is not None:
-                infos["episode"] = {**infos["episode"], **terms}  # type: ignore[dict-item]
+                episode |= terms
         terminated = torch.from_numpy(table["terminated"].astype(bool))
         return self._frame_no, policy, rewards, terminated, truncated, (infos, critic)
 
