@@ -43,6 +43,12 @@ RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
 RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "rlpd")
+LABELS = {
+    "tianshou": "Tianshou", "async": "asynchronous workers", "sb3": "Stable-Baselines3", "torch": "plain PyTorch",
+    "sac": "SAC", "ray": "RLlib", "walk": "recipe for walking", "clone": "cloning", "rlpd": "RLPD", "ppo": "PPO",
+    "ppo-demos": "PPO with demonstrations", "ppo-demos-drawn": "the same, drawn robots",
+}  # fmt: skip
+"""Recipe -> its name in pictures."""
 COMMANDS = ("ppo", "ppo-demos", "ppo-demos-drawn")
 DEMONSTRATIONS, TRIALS = 50, 5
 
@@ -210,12 +216,18 @@ def plot() -> None:
                 x, y = ([point[name] for point in points] for name in ("steps", "success"))
                 axis.plot(x, [100 * value for value in y], color=style["color"], alpha=0.25, lw=0.8)
             x, y = (np.median(rows, axis=0) for rows in _aligned(runs, ("steps", "success")))
-            label = f"{what} ({len(runs)} seed{'s' * (len(runs) > 1)})"
+            if len(runs) > 2:
+                all_x, all_y = _aligned(runs, ("steps", "success"))
+                low, high = all_y.min(axis=0), all_y.max(axis=0)
+                axis.fill_between(
+                    np.median(all_x, axis=0), 100 * low, 100 * high, color=style["color"], alpha=0.15, lw=0
+                )
+            label = f"{LABELS.get(what, what)}, {'one seed' if len(runs) == 1 else f'{len(runs)} seeds'}"
             axis.plot(x, 100 * y, lw=1.8, label=label, **style)
         axis.axhline(100 * GOAL, color=QUIET, lw=0.8, ls=":")
         axis.set(xlabel="control steps", ylabel="success, % of 100 episodes", ylim=(-2, 102))
         axis.xaxis.set_major_formatter("{x:,.0f}")
-        axis.legend(fontsize=8, loc="lower right", frameon=False)
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
         heading(figure, task)
         saved(figure, IMAGES / f"{task}.png")
 

@@ -414,6 +414,8 @@ def make(
     else:
         if judge is not None or operator is not None:
             raise ValueError(f"{resolved.name!r} has no robot to judge or take over; leave out judge and operator")
+        if robot != "sim":
+            raise ValueError(f"{resolved.name!r} takes no robot, and robot is {robot!r:.80}; leave it out")
         world = resolved
     observer = None
     if record is not None:

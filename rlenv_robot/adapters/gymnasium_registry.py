@@ -30,7 +30,8 @@ NAMESPACE = "rlenv_robot"
 
 _HERE = "rlenv_robot.adapters.gymnasium_registry"
 
-_NOT_FLAT = frozenset({"go", "frozen-lake", "sokoban", "so101-pair-lift"})
+_NOT_FLAT = frozenset({"go", "frozen-lake", "sokoban", "so101-pair-lift", "so101-errand-skills", "so101-push-skills",
+                       "so101-pick-place-skills"})  # fmt: skip
 """Environments of this project without a robot, or with several agents, which have no vectors."""
 
 _GOALS: Mapping[str, Mapping[str, object]] = {

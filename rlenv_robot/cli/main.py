@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.output import one_line
@@ -108,10 +110,27 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if verb not in VERBS or isinstance(VERBS[verb], Group):
         _check_installed(words)
     try:
-        return command_parser(verb).parse_args(argv)
+        parser = command_parser(verb)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            _refuse(parser, words, unknown)
+        return args
     except SystemExit:
         sys.stdout.flush()  # the help: a reader that has gone shows here, not when Python exits
         raise
+
+
+def _refuse(parser: argparse.ArgumentParser, words: Sequence[str], unknown: Sequence[str]) -> NoReturn:
+    """End the program with the arguments that a verb does not have, the nearest option, and the verb's help."""
+    for word in words:
+        inner = next((one for one in parser._actions if isinstance(one, VerbAction)), None)
+        if inner is None or word not in inner._name_parser_map:
+            break
+        parser = inner._name_parser_map[word]
+    option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+    near = difflib.get_close_matches(option, parser._option_string_actions, 1) if option else []
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}; {hint}{parser.prog} --help lists them")
 
 
 def _check_installed(words: Sequence[str]) -> None:

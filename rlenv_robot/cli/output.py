@@ -53,6 +53,8 @@ def drop_unwritable_output() -> None:
 
 def one_line(error: Exception) -> str:
     """Return the first paragraph of an error's message as one line, without later ones such as examples."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror and len(error.args) > 1:
+        return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
 
 

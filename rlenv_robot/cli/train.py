@@ -135,6 +135,11 @@ def run(args: argparse.Namespace) -> int:
         raise unknown_method(method)
     by_evolution = method == "evolution"
     out = checked_output(args.out, args.seconds, (".npz",) if by_evolution else (".npz", ".onnx"), args.steps)
+    if args.set or args.updates is not None:
+        option = "--set" if args.set else "--updates"
+        raise ValueError(
+            f"{option} is for methods that learn from recorded data: give them as --data SET, or leave it out"
+        )
     if args.demos is not None and by_evolution:
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: use --method ppo")
     _note_unscaled(args)

@@ -61,8 +61,8 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "rlenv_tabletop": {
         "rlenv_robot.tasks": (
-            "so101-errand", "so101-drawer", "so101-insert", "so101-lid", "so101-pair-lift", "so101-sort",
-            "so101-stack",
+            "so101-errand", "so101-errand-skills", "so101-drawer", "so101-insert", "so101-lid", "so101-pair-lift",
+            "so101-pick-place-skills", "so101-push-skills", "so101-sort", "so101-stack",
         ),
         "rlenv_robot.robots": (
             "so101-box", "so101-cabinet", "so101-pair", "so101-peg", "so101-table-1", "so101-table-2",

@@ -153,7 +153,8 @@ def load_object(source: object, folder: Path | None = None) -> Any:
         return source
     module_name, _, name = source.partition(":")
     if not module_name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
-        raise ValueError(f"{source!r} can't be imported: write module:name, such as 'my_arm:Arm'")
+        address = f", or an address as 'tcp://{source}'" if name.isdecimal() else ""
+        raise ValueError(f"{source!r} can't be imported: write module:name, such as 'my_arm:Arm'{address}")
     if folder is not None and _lies_in(folder, module_name) and str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:

@@ -271,7 +271,9 @@ def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
             raise ValueError("the header is not a mapping")
         return header, arrays
     except FileNotFoundError:
-        raise RobotError(f"{path}: there is no such policy file") from None
+        raise RobotError(
+            f"{path}: there is no such policy file; rlenv-robot train TASK --out FILE writes one"
+        ) from None
     except BudgetError as error:
         raise over_budget(path, "its arrays", error.size) from None
     except MemoryError:

@@ -41,6 +41,7 @@ class TextHints:
         digits: observation field -> the number of digits after the decimal point.
         omit: the observation fields that are omitted.
         write: returns the text of an observation, instead of a template.
+        symbols: character that ``write`` uses -> its meaning.
     """
 
     instruction: str = ""
@@ -50,6 +51,7 @@ class TextHints:
     digits: Mapping[str, int] = field(default_factory=dict)
     omit: tuple[str, ...] = ()
     write: Callable[[Mapping[str, np.ndarray]], str] | None = None
+    symbols: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable

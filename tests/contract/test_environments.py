@@ -36,6 +36,9 @@ def _remote() -> Iterator[Environment]:
 OPTIONS: dict[str, dict[str, Any]] = {
     "sokoban": {"boxes": 2},
     "so101-errand": {"cubes": 2, "steps": 60},
+    "so101-errand-skills": {"cubes": 2, "steps": 60},
+    "so101-pick-place-skills": {"steps": 60},
+    "so101-push-skills": {"steps": 60},
     "so101-sort": {"cubes": 3, "steps": 60},
     "so101-stack": {"steps": 60},
 }

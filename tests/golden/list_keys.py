@@ -17,7 +17,7 @@ from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.verbs import VerbAction
 from rlenv_robot.data import options
 from rlenv_robot.data import statistics as figures
-from rlenv_robot.registry import task
+from rlenv_robot.tasks.task import task_world
 from sim.latency import DelayModel
 from sim.randomize.distribution import distribution
 from tests.shipped import SHIPPED_ROBOTS, SHIPPED_TASKS
@@ -56,7 +56,8 @@ def environment_keys() -> dict[str, Any]:
             description, made = env.description, env.world
             keys = ("reset_options", "step_extra", "extra_info", "error_codes")
             told[name] = {key: sorted(getattr(description, key)) for key in keys}
-            of = type(task(name)) if name.startswith(("so101", "go2")) else type(made)
+            robot = task_world(made)
+            of = type(made) if robot is None else type(robot.task)
             told[name]["settings"] = {key: each.default for key, each in inspect.signature(of).parameters.items()}
     return {"environments": told, "robots": SHIPPED_ROBOTS}
 

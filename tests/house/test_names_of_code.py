@@ -35,6 +35,7 @@ PLACES = {
     "plugins/kaiwu/rlenv_kaiwu/names.py": OWN,
     "plugins/kaiwu/rlenv_kaiwu/project.py": "the project of a person, whose code runs by its purpose",
     "plugins/kit/rlenv_kit/__init__.py": OWN,
+    "plugins/language/rlenv_language/roll.py": OWN,
     "plugins/kit/rlenv_kit/bench/child.py": ARGUMENT,
     "plugins/kit/rlenv_kit/bench/session.py": ARGUMENT,
     "plugins/kit/rlenv_kit/cli/check.py": ARGUMENT,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from hal import EpisodeError
+from hal.robots.go2 import HIGH, LOW, STANCE
 from rlenv_kaiwu.agent import Counter
+from rlenv_kaiwu.lab import LabView, Processors, Signals
 from rlenv_robot.registry import make_vector, task
 from rlenv_robot.tables import BatchObservationTable
 from rlenv_robot.vector.env import VectorEnvironment
@@ -38,6 +40,7 @@ _ORDER = np.array([3, 4, 5, 0, 1, 2, 9, 10, 11, 6, 7, 8])
 """Permutation between the track's joints (front left, front right, rear left, rear right) and ours (the maker's order);
 it is its own inverse."""
 
+_FEET_ORDER = _ORDER[::3] // 3
 _FEET = ("FR_foot", "FL_foot", "RR_foot", "RL_foot")
 
 _SCANNED = (31, 16)
@@ -83,8 +86,9 @@ class Go2Batch:
     ``commands.ranges`` and ``commands.resampling_time``; ``noise.add_noise``, with the track's ranges; in
     ``domain_rand`` the pushes (a push adds up to ``max_push_vel_xy`` in a random direction, once every
     ``push_interval_s``) and the friction of the feet, drawn for each episode. The table ``go2_walk`` has settings of
-    the task `go2-walk` under its names, such as ``terrain = "stairs"``. All other keys (the track's terrains, rewards,
-    ...) are reported in the log and ignored: the reward is that of `go2-walk`.
+    the task `go2-walk` under its names, such as ``terrain = "stairs"``. With a project's ``processors``, its code makes
+    the observations, and the reward from the terms of the table ``rewards``; else the reward is that of `go2-walk`.
+    All other keys (the track's terrains, ...) are reported in the log and ignored.
 
     An environment that ends begins its next episode in the same step. ``infos["time_outs"]`` marks truncated episodes,
     and ``infos["episode"]`` has the mean metrics of the episodes that ended.
@@ -96,11 +100,13 @@ class Go2Batch:
         most_envs: upper limit on the number of robots in ``usr_conf``; None sets no limit.
         threads: as for `rlenv_robot.make_vector`.
         profile: settings of the task, timing and randomisation that ``usr_conf`` does not give.
+        processors: returns the project's observation and reward code, called at each reset.
     """
 
     def __init__(
         self, counter: Counter | None = None, seed: int | None = None, num_envs: int = 64,
         most_envs: int | None = None, threads: int = 0, profile: Profile | None = None,
+        processors: Callable[[], Processors] | None = None,
     ) -> None:  # fmt: skip
         self._counter, self._seed, self._threads = counter or Counter(), seed, threads
         self._num, self._most = num_envs, most_envs
@@ -109,6 +115,8 @@ class Go2Batch:
         self._noise: np.random.Generator | None = None
         self._scans = False
         self._frame_no = 0
+        self._make_processors, self._processors = processors, Processors()
+        self._view = LabView(*(torch.tensor(np.array(one, np.float32)[_ORDER]) for one in (STANCE, LOW, HIGH)))
 
     @property
     def agents(self) -> Sequence[str]:
@@ -130,7 +138,10 @@ class Go2Batch:
             ValueError: a setting has a wrong value.
         """
         conf = _flat(usr_conf or {})
-        unknown = {key for key in conf if key not in _HONOURED and not key.startswith(f"{_OWN}.")}
+        self._processors = Processors() if self._make_processors is None else self._make_processors()
+        self._processors.begin(usr_conf or {}, self._view)
+        own = (f"{_OWN}.", "rewards.") if self._processors.has_reward else (f"{_OWN}.",)
+        unknown = {key for key in conf if key not in _HONOURED and not key.startswith(own)}
         if unknown:
             names = sorted({key.rpartition(".")[0] or key for key in unknown})
             _log.warning(
@@ -152,7 +163,8 @@ class Go2Batch:
             threads=self._threads, profile=self._profile, randomise=self._randomise(conf),
         )  # fmt: skip
         self._frame_no = 1
-        return self._observations(self._envs.reset())
+        nobody = np.zeros(self._num, bool)
+        return self._observations(self._envs.reset(), torch.zeros(self._num, 12), nobody, nobody)
 
     def _settings(self, conf: Mapping[str, object]) -> dict[str, object]:
         """Return the settings of our task: those of the profile, then the track's, then our own."""
@@ -202,17 +214,24 @@ class Go2Batch:
         if "error" in table["extra_info"]:
             self._counter.refused(len(table["extra_info"]["error"]))
         self._frame_no += 1
-        policy, critic = self._observations(table)
+        ends = table["terminated"].astype(bool), table["truncated"].astype(bool)
+        policy, critic = self._observations(table, actions.detach().cpu().float(), *ends)
         truncated = torch.from_numpy(table["truncated"].astype(bool))
         infos: dict[str, object] = {"time_outs": truncated}
         final = table["extra_info"].get("final")
         if final is not None:
-            infos["episode"] = {name: float(np.mean(values)) for name, values in final["metrics"].items()}
+            infos["episode"] = episode = {name: float(np.mean(values)) for name, values in final["metrics"].items()}
         rewards = torch.from_numpy(np.asarray(reward["reward"], np.float32))
+        if self._processors.has_reward:
+            rewards, terms = self._processors.rewards()
+            if final is not None:
+                episode |= terms
         terminated = torch.from_numpy(table["terminated"].astype(bool))
         return self._frame_no, policy, rewards, terminated, truncated, (infos, critic)
 
-    def _observations(self, table: BatchObservationTable) -> tuple[torch.Tensor, torch.Tensor]:
+    def _observations(
+        self, table: BatchObservationTable, action: torch.Tensor, terminated: np.ndarray, truncated: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         self._table = table
         obs, state = table["observation"], table["extra_info"]["state"]
         command = np.concatenate([obs["commanded_velocity"], obs["commanded_turning"]], axis=1)
@@ -220,6 +239,19 @@ class Go2Batch:
         body = [0.25 * obs["angular_velocity"], obs["projected_gravity"], command]
         joints = [obs["joint_deviation"][:, _ORDER], 0.05 * obs["joint_velocity"][:, _ORDER]]
         scan = self._scan(state) - _OFFSET_M
+        if self._make_processors is not None:
+            names = ("linear_velocity", "angular_velocity", "gravity", "command", "joint_deviation", "joint_velocity",
+                     "joint_torque", "height", "scan", "foot_force")  # fmt: skip
+            values = (
+                state["linear_velocity"], obs["angular_velocity"], obs["projected_gravity"], command,
+                obs["joint_deviation"][:, _ORDER], obs["joint_velocity"][:, _ORDER], state["joint_torque"][:, _ORDER],
+                state["height"], scan + _OFFSET_M, state["foot_force"][:, _FEET_ORDER],
+            )  # fmt: skip
+            tensors = {
+                name: torch.from_numpy(np.asarray(one, np.float32)) for name, one in zip(names, values, strict=True)
+            }
+            ends = {"terminated": torch.from_numpy(terminated), "truncated": torch.from_numpy(truncated)}
+            self._view.update(Signals(**tensors, action=action, **ends))
         critic = [
             state["linear_velocity"], *body, *joints, 0.01 * state["joint_torque"][:, _ORDER], last, _scaled(scan),
         ]  # fmt: skip
@@ -227,7 +259,7 @@ class Go2Batch:
         if self._noise is not None:
             policy = policy + _NOISE * self._noise.uniform(-1.0, 1.0, policy.shape)
             scan = scan + _SCAN_NOISE_M * self._noise.uniform(-1.0, 1.0, (len(policy), SCAN))
-        return _tensor([policy, _scaled(scan)]), _tensor(critic)
+        return self._processors.observations(_tensor([policy, _scaled(scan)]), _tensor(critic))
 
     def _scan(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the trunk's height over the track's 256 points, (N, 256)."""

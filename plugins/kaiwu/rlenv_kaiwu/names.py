@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
+from importlib.util import find_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -104,6 +104,7 @@ class FrameworkNames:
             "tools.train_env_conf_validate": {"read_usr_conf": read_usr_conf, "check_usr_conf": _check_usr_conf},
             "tools.metrics_utils": {"get_training_metrics": lambda: {"basic": dict(self._counters())}},
             "tools.model_pool_utils": {"get_valid_model_pool": self._model_pool},
+            **_isaac_lab(),
         }  # fmt: skip
 
     def _attach(self, target: object) -> object:
@@ -153,6 +154,15 @@ _DEFINE = {
     "WRAPPER_NONE": "none", "KAIWU_MODEL_CKPT": "model.ckpt",
 }  # fmt: skip
 """The constants of the framework's ``KaiwuDRLDefine``."""
+
+
+def _isaac_lab() -> dict[str, dict[str, object]]:
+    """Return the class of Isaac Lab that observation and reward code of the legged track imports, if it is absent."""
+    if find_spec("isaaclab") is not None or find_spec("torch") is None:
+        return {}
+    from rlenv_kaiwu.lab import SceneEntityCfg
+
+    return {"isaaclab.managers": {"SceneEntityCfg": SceneEntityCfg}}
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -15,10 +15,13 @@ from typing import Any, cast, get_args
 
 from rlenv_kaiwu.data import SampleCodec
 from rlenv_kaiwu.session import Style
-from rlenv_kaiwu.settings import AppSettings, read_settings
+from rlenv_kaiwu.settings import HONOURED, AppSettings, read_settings
 from rlenv_robot.config.plugins import unknown_name
 
-__all__ = ["Algorithm", "Project", "TrainTest", "load_algorithm", "open_project", "read_train_test"]
+__all__ = ["Algorithm", "Project", "TrainTest", "load_algorithm", "load_processors", "open_project", "read_train_test"]
+
+_LEGGED = "legged_robot"
+"""Part of the name of ``algo_conf_*.toml`` in the track whose workflows step batches of robots."""
 
 _KEYS = ("learner_agent", "learner_model", "aisrv_agent", "aisrv_model", "actor_agent", "actor_model")
 """Keys of ``algo_conf_*`` that name the agent's class, in the order of the search."""
@@ -144,7 +147,7 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
     for file in sorted((folder / "conf").glob("algo_conf_*.toml")):
         plain = tomllib.loads(file.read_text(encoding="utf-8"))
         style: Style = "2026" if any("actor_agent" in section for section in plain.values()) else "2025"
-        return _places(plain, file), style
+        return _places(plain, file), "batch" if _LEGGED in file.name else style
     for file in sorted((folder / "conf").glob("*algo*.y*ml")):
         return _places(_plain_yaml(file), file), "2024"
     places = {
@@ -154,12 +157,23 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
         for agent in sorted(folder.glob("*/agent.py"))
         if (agent.parent / "workflow" / "train_workflow.py").is_file()
     }  # fmt: skip
+    if not places and _of_2022(folder):
+        raise ValueError(
+            f"{folder} is a project of 2022, with actor and learner inside the project and TensorFlow's models: "
+            "move the agent into agent_NAME/agent.py (PyTorch, observation_process, predict, learn, "
+            "save_model, load_model) and the loop of episodes into agent_NAME/workflow/train_workflow.py; rlenv-robot "
+            "kaiwu new writes both to begin with"
+        )
     if not places:
         raise ValueError(
             f"{folder} is not a Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
             "workflow/train_workflow.py; rlenv-robot kaiwu new writes one"
         )
     return places, "document"
+
+
+def _of_2022(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("actor", "actor_learner", "learner", "aisrv", "code/actor"))
 
 
 def _places(plain: Mapping[str, Any], file: Path) -> dict[str, tuple[str, str]]:
@@ -195,6 +209,7 @@ def read_train_test(folder: Path) -> TrainTest:
     """Read the settings in a project's ``train_test.py`` without running it.
 
     Projects of 2026 call ``run_train_test`` with ``env_vars``; earlier ones write these settings into ``os.environ``.
+    Variables that are no settings of ``configure_app.toml`` are for the platform's processes, and are left out.
     """
     file = folder / "train_test.py"
     if not file.is_file():
@@ -206,7 +221,8 @@ def read_train_test(folder: Path) -> TrainTest:
         elif isinstance(node, ast.Dict):
             plain = _literal(node)
             if isinstance(plain, dict) and "train_batch_size" in plain:
-                overrides = {str(key): str(value) for key, value in plain.items()}
+                # The others are variables of the platform's processes, such as max_frame_no.
+                overrides = {str(key): str(value) for key, value in plain.items() if key in HONOURED}
     return TrainTest(algorithm, overrides)
 
 
@@ -232,6 +248,27 @@ def load_algorithm(project: Project, attached: Mapping[str, object]) -> Algorith
     definition = sys.modules.get(f"{project.agent_package}.feature.definition")
     names = {**attached, **(vars(definition) if definition is not None else {})}
     return Algorithm(agent, workflow, SampleCodec(names))
+
+
+_PROCESSORS = {
+    "policy": "policy_observation_process.PolicyObservationProcess",
+    "critic": "critic_observation_process.CriticObservationProcess",
+    "reward": "reward_process.RewardProcess",
+}
+
+
+def load_processors(project: Project) -> dict[str, object]:
+    """Return the observation and reward code of a project of the legged track, as far as it has some.
+
+    Raises:
+        ValueError: a module can't be imported or lacks the class.
+    """
+    feature = project.folder / project.agent_package / "feature"
+    return {
+        name: _load(f"{project.agent_package}.feature.{place}", project)()
+        for name, place in _PROCESSORS.items()
+        if (feature / f"{place.partition('.')[0]}.py").is_file()
+    }
 
 
 def _load(place: str, project: Project) -> Callable[..., object]:

@@ -23,6 +23,7 @@ from recorder.frame_layout import FrameLayout
 from rlenv_kaiwu.env import Bridge
 from rlenv_kaiwu.project import open_project
 from rlenv_kaiwu.run import run_project
+from rlenv_kaiwu.samples import SamplePool
 from rlenv_kaiwu.session import Budget
 from rlenv_robot.env import Environment
 from rlenv_robot.world import EnvDescription, TimeStep
@@ -135,6 +136,45 @@ def test_robot_vacuum_of_2026_runs_and_learns_from_its_pool(project: Path, tmp_p
     assert all(torch.isfinite(value).all() for value in weights.values())
 
 
+@pytest.mark.parametrize("project", ["kaiwu-prelim-vacuum/code"], indirect=True)
+def test_the_reward_code_of_a_project_makes_what_is_learned_and_a_run_goes_on(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"replay_buffer_capacity": 64, "preload_ratio": 0.5, "train_batch_size": 32, "dump_model_freq": 5}
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda count: None)  # their agent's; once in a process
+    rewards: dict[str, list[float]] = {"theirs": [], "changed": []}
+    code = project / "agent_ppo" / "feature" / "preprocessor.py"
+    for name in rewards:
+        if name == "changed":  # a weight that its author may change
+            text = code.read_text()
+            assert "cleaning_reward = 1.0 * float(" in text
+            code.write_text(text.replace("cleaning_reward = 1.0 * float(", "cleaning_reward = -3.0 * float("))
+        append = SamplePool._append
+
+        def kept(pool: SamplePool, row: Any, name: str = name, append: Any = append) -> None:
+            rewards[name].append(float(np.asarray(row)[-14]))  # before five numbers and prob
+            append(pool, row)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SamplePool, "_append", kept)
+            opened = open_project(project, overrides=small)
+            outcome = run_project(
+                opened, Environment(Room(EIGHT, (60, 60), 5)), out=tmp_path / name,
+                budget=Budget(updates=5, seconds=100), bridge=VacuumBridge,
+            )  # fmt: skip
+            assert outcome.updates == 5
+    theirs, changed = (np.array(rewards[name]) for name in ("theirs", "changed"))
+    assert (theirs > 0.9).any(), "1 for a cell that was cleaned"
+    assert (theirs > -0.9).mean() > 0.9
+    assert (changed < -2.5).any()
+    assert changed.max() < theirs.max()
+    again = run_project(
+        opened, Environment(Room(EIGHT, (60, 60), 5)), out=tmp_path / "changed", budget=Budget(updates=5, seconds=100),
+        bridge=VacuumBridge, resume=True,
+    )  # fmt: skip
+    assert (again.updates, again.train_step, again.models[-1]) == (5, 10, 10)
+
+
 class GorgeBridge(Bridge):
     """The observation of the gorge-walk game, from a room."""
 
@@ -169,19 +209,32 @@ def test_go2_track_of_2026_learns_on_our_batch(project: Path, tmp_path: Path) ->
     for package in ("toml", "yaml", "cv2"):
         pytest.importorskip(package)  # the project's own
     from rlenv_kaiwu.batch import Go2Batch
+    from rlenv_kaiwu.lab import Processors
+    from rlenv_kaiwu.project import load_processors
 
-    # The two switches that the project gives to its users: the stage of training, and the number of robots.
+    # With its own stage of training, and 2,048 robots, it runs unchanged by `kaiwu test`, in minutes. Here are changed
+    # the two switches that the project gives to its users: the stage of training, and the number of robots.
     conf = project / "agent_ppo" / "conf"
     text = (conf / "conf.py").read_text()
     assert "CURRENT = TrackHierNavConfig" in text
     (conf / "conf.py").write_text(text.replace("CURRENT = TrackHierNavConfig", "CURRENT = LocomotionConfig"))
     toml = conf / "train_env_conf_standard_locomotion.toml"
     toml.write_text(toml.read_text().replace("num_envs = 2048", "num_envs = 16"))
-    opened = open_project(project, "ppo", "batch")
+    opened = open_project(project)
+    assert (opened.algorithm, opened.style) == ("ppo", "batch")
+    called: list[str] = []
+
+    def processors() -> Processors:
+        parts: dict[str, Any] = load_processors(opened)
+        term = parts["reward"]._reward_lin_vel_z
+        parts["reward"]._reward_lin_vel_z = lambda: called.append("lin_vel_z") or term()
+        return Processors(**parts)
+
     outcome = run_project(
-        opened, lambda counter, style, seed: Go2Batch(counter, seed), out=tmp_path / "out",
+        opened, lambda counter, style, seed: Go2Batch(counter, seed, processors=processors), out=tmp_path / "out",
         budget=Budget(updates=3, seconds=250),
     )  # fmt: skip
+    assert len(called) == 3 * 48
     assert outcome.updates == 3
     assert outcome.steps == 3 * 48 * 16
     assert (tmp_path / "out" / "ckpt" / "model.ckpt-3.pkl").is_file()

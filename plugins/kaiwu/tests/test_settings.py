@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlenv_kaiwu.project import open_project, read_train_test
 from rlenv_kaiwu.settings import HONOURED, WITHOUT_EFFECT, AppSettings, check_settings, read_settings
 
 
@@ -53,6 +54,18 @@ def test_a_preload_ratio_above_one_divides_as_in_projects_before_2025(ratio: Any
 def test_a_key_that_can_t_be_honoured_is_refused_by_name(key: str, value: object, allowed: str) -> None:
     with pytest.raises(ValueError, match=rf"f\.toml: app\.{key} .*{allowed}"):
         check_settings({key: value}, "f.toml")
+
+
+def test_variables_of_the_platform_s_processes_are_left_out_of_a_train_test(tmp_path: Path) -> None:
+    variables = {"train_batch_size": "2", "max_frame_no": "1000"}
+    (tmp_path / "train_test.py").write_text(f"run_train_test(env_vars={variables!r})\n")
+    assert dict(read_train_test(tmp_path).overrides) == {"train_batch_size": "2"}
+
+
+def test_a_project_of_2022_is_told_what_to_change(tmp_path: Path) -> None:
+    (tmp_path / "actor").mkdir()
+    with pytest.raises(ValueError, match=r"project of 2022.*train_workflow\.py"):
+        open_project(tmp_path)
 
 
 def test_no_key_is_both_honoured_and_without_effect() -> None:

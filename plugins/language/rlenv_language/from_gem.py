@@ -155,6 +155,17 @@ class GemWorld(SeedOption, World):
         success = {"success": bool(metrics["success"])} if "success" in metrics else {}
         return {"task": self.name, "seed": self._seed, "metrics": metrics, **success}
 
+    def sample_random_action(self) -> str:
+        """Return the text of a random action from the gem environment.
+
+        Raises:
+            RobotError: the environment draws none.
+        """
+        sample = getattr(self._env, "sample_random_action", None)
+        if sample is None:
+            raise RobotError(f"{self.name!r} draws no random actions")
+        return str(sample())
+
     def image(self, options: Options) -> np.ndarray:
         """Return the image from the gem environment's ``render``.
 

@@ -14,13 +14,16 @@ from rlenv_robot.tasks.episode_rules import SeedOption, check_seed, episode_rng,
 from rlenv_robot.tasks.text_hints import TextCommand, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
-__all__ = ["DIRECTIONS", "GOAL", "HOLE", "ICE", "FrozenLake", "shortest_way"]
+__all__ = ["DIRECTIONS", "GOAL", "HOLE", "ICE", "SYMBOLS", "FrozenLake", "shortest_way"]
 
 ICE, HOLE, GOAL = 0, 1, 2
 """Values of the board's cells."""
 
 DIRECTIONS = ("Left", "Down", "Right", "Up")
 """The moves by number, in Gymnasium's order (``FrozenLake-v1``)."""
+
+SYMBOLS = {"P": "player", "_": "ice", "O": "hole", "G": "goal", "X": "player in a hole", "√": "player at the goal"}
+"""Letter in the lake's text -> its meaning, in the order of ROLL's environment."""
 
 _STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))
 _MOST_DRAWS = 10_000
@@ -161,9 +164,8 @@ class FrozenLake(SeedOption, World):
             if self.slippery
             else ""
         )
-        vocabulary = "P: player, _: ice, O: hole, G: goal, X: player in a hole, √: player at the goal"
-        instruction = f"Cross the frozen lake to the goal, and avoid the holes.{slips}\nThe symbols are: {vocabulary}."
-        return TextHints(instruction, commands, write=_drawn)
+        instruction = f"Cross the frozen lake to the goal, and avoid the holes.{slips}"
+        return TextHints(instruction, commands, write=_drawn, symbols=SYMBOLS)
 
     def episode_info(self) -> JsonDict:
         """Return name, seed, settings and success."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, RobotError
-from rlenv_language.text.view import AGGREGATION, TextRules, TextWorld, to_text
+from rlenv_language.roll_settings import from_roll
+from rlenv_language.text.view import AGGREGATION, TextRules, TextWorld, speaks_text, text_hints_of, to_text
 from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import TaskLike, environment_names, make, on_register
@@ -32,17 +33,22 @@ class GemEnv:
     ``reset(seed)`` returns the observation's text and an info with ``env_instruction``. ``step(text)`` returns text,
     reward, terminated, truncated and an info in the form of ROLL's environments: ``metrics``, ``metrics_agg_mode``,
     ``action_desc``. After a text that is not a legal action, the info has ``text_error``, or ``error`` if such a text
-    is not a turn.
+    is not a turn. A text that is longer than there is room for is recorded without its middle; its command counts.
+
+    As in gem's and ROLL's environments, both ``terminated`` and ``truncated`` are true where a limit ends an episode,
+    and ``terminated`` alone where the task does.
 
     Args:
-        name: a task as for `rlenv_robot.make`, or an environment, of which it takes ownership.
+        name: a task as for `rlenv_robot.make`, or an environment, of which it takes ownership; also one whose
+            observation and action are texts already, such as that of `rlenv_language.from_gem.from_gem`.
         seed: seed of the first episode if `reset` gives none.
         rules: rules for texts that are not legal actions, or their settings by name.
         template: as for `rlenv_language.text.view.TextWorld`.
-        options: options of `rlenv_robot.make`, such as ``record``, and the task's settings.
+        options: options of `rlenv_robot.make`, such as ``record``, and the task's settings; also the keys of ROLL's
+            ``env_config``, see `rlenv_language.roll_settings.from_roll`.
 
     Raises:
-        ValueError: as for `rlenv_robot.make` and `rlenv_language.text.view.to_text`.
+        ValueError: as for `rlenv_robot.make`, `rlenv_language.text.view.to_text` and `from_roll`.
     """
 
     def __init__(
@@ -57,14 +63,13 @@ class GemEnv:
             raise ValueError(f"the environment exists already, so it takes no settings ({', '.join(options)})")
         self._given = {"name": name, "seed": seed, "rules": rules, "template": template, **options}
         record, info = options.pop("record", None), options.pop("info", None)
+        rules = TextRules(**rules) if isinstance(rules, dict) else rules or TextRules()
+        options, rules, change = from_roll(name if isinstance(name, str) else "", options, rules)
         env = name if isinstance(name, Environment) else make(name, **options)
-        if not isinstance(env.world, TextWorld):
-            rules = TextRules(**rules) if isinstance(rules, dict) else rules
-            env = to_text(env, rules, template, record=record, info=info)
+        if not speaks_text(env.world):
+            env = to_text(env, rules, template, change(text_hints_of(env.world)), record=record, info=info)
         self.env = env
-        world = env.world
-        assert isinstance(world, TextWorld)  # to_text made it
-        self.text_world = world
+        self.text_world = env.world
         self._seed = seed
         self._history: list[str] = []
         self._begun: int | None = None
@@ -105,21 +110,56 @@ class GemEnv:
         if self._table is None:
             raise EpisodeError("step before reset: call reset first")
         field = self.env.action[TEXT]
-        try:
-            values = encode(action, field)
-        except ValueError as error:  # the record says so in its place, which is no command
-            values = encode(str(error), field)
+        if isinstance(self.text_world, TextWorld):
+            text = self.text_world.grammar.shorten(action)
+        else:
+            text = action[-field.characters :]
+        values = encode(text, field)
         request = {"env_id": self.env.env_id, "frame_no": self._table["frame_no"], "action": {TEXT: values}}
         self._table, reward = self.env.step(request)
         self._history.append(action)
         number = reward["reward"]
         assert not isinstance(number, Mapping)  # a text view has one agent
-        terminated, truncated = bool(self._table["terminated"]), bool(self._table["truncated"])
-        return self._text(), float(number), terminated, truncated, self._info()
+        truncated = bool(self._table["truncated"])
+        return self._text(), float(number), truncated or bool(self._table["terminated"]), truncated, self._info()
 
     def sample_random_action(self) -> str:
-        """Return the text of a random legal command."""
-        return self.text_world.grammar.sample(self._rng)
+        """Return the text of a random legal command.
+
+        Raises:
+            RobotError: the environment has texts of its own, and draws none.
+        """
+        if isinstance(self.text_world, TextWorld):
+            return self.text_world.grammar.sample(self._rng)
+        sample = getattr(self.text_world, "sample_random_action", None)
+        if sample is None:
+            raise RobotError(f"{self.text_world.name!r} draws no random actions")
+        return str(sample())
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the episode's seed and the texts of its turns, from which `set_state` reaches the same state.
+
+        Raises:
+            ValueError: the episode began without a seed.
+            EpisodeError: there is no state before the first reset.
+        """
+        if self._table is None:
+            raise EpisodeError("there is no state before the first reset")
+        if self._begun is None:
+            raise ValueError("a state needs an episode that was begun with a seed: reset(seed=7)")
+        return {"seed": self._begun, "texts": list(self._history), "observation": self._text()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Begin the episode of a state again, and replay its texts.
+
+        Raises:
+            RobotError: the texts led to another state.
+        """
+        text, _ = self.reset(state["seed"])
+        for action in state["texts"]:
+            text = self.step(action)[0]
+        if text != state["observation"]:
+            raise RobotError(f"{self.text_world.name}: the same seed and texts led to another state")
 
     def spawn(self, same_state: bool = False, **changes: Any) -> GemEnv:
         """Return another environment with the same settings.
@@ -136,15 +176,8 @@ class GemEnv:
         if isinstance(self._given["name"], Environment):
             raise ValueError("spawn makes another environment by its name, and this one was passed in ready-made")
         twin = GemEnv(**{**self._given, **changes})
-        if not same_state or self._table is None:
-            return twin
-        if self._begun is None:
-            raise ValueError("same_state needs an episode that was begun with a seed: reset(seed=7)")
-        text, _ = twin.reset(self._begun)
-        for action in self._history:
-            text = twin.step(action)[0]
-        if text != self._text():
-            raise RobotError(f"{self.text_world.name}: the same seed and texts led to another state")
+        if same_state and self._table is not None:
+            twin.set_state(self.get_state())
         return twin
 
     @property
@@ -155,8 +188,8 @@ class GemEnv:
     # -- beside it -----------------------------------------------------------------------------------------
 
     def get_instructions(self) -> str:
-        """Return the task and the commands, in words."""
-        return self.text_world.instructions
+        """Return the task and the commands, in words; empty where an environment of texts gives none."""
+        return self.text_world.instructions if isinstance(self.text_world, TextWorld) else ""
 
     def render(self, mode: str = "text") -> Any:
         """Return the current state as text, or as an RGB image, uint8 (height, width, 3), with ``mode="rgb_array"``.
@@ -184,6 +217,8 @@ class GemEnv:
         assert self._table is not None
         extra: ExtraInfo = self._table.get("extra_info", {})
         info = {name: value for name, value in extra.items() if name not in _STANDARD}
+        if isinstance(info.get("info"), dict):  # that of an adapted environment
+            info |= info.pop("info")
         if "error" in info:  # refused, and no turn
             success = bool(extra.get("success", False))
             refused = {

@@ -14,7 +14,7 @@ from rlenv_robot.tasks.episode_rules import SeedOption, check_seed, episode_rng,
 from rlenv_robot.tasks.text_hints import TextCommand, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 
-__all__ = ["DIRECTIONS", "Sokoban", "solve"]
+__all__ = ["DIRECTIONS", "SYMBOLS", "Sokoban", "solve"]
 
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 """Values of the room's cells, as in ROLL's environment."""
@@ -22,12 +22,16 @@ WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 DIRECTIONS = ("Up", "Down", "Left", "Right")
 """The moves by number."""
 
+SYMBOLS = {"#": "wall", "_": "floor", "O": "target", "√": "box on target", "X": "box", "P": "player",
+           "S": "player on target"}  # fmt: skip
+"""Letter in the room's text -> its meaning, in the order of the cells' values, as in ROLL's environment."""
+
 Cell = tuple[int, int]
 State = tuple[Cell, frozenset[Cell]]
 """The player's cell, and the cells of the boxes."""
 
 _STEPS: tuple[Cell, ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
-_SYMBOLS = "#_O√XPS"
+_LETTERS = tuple(SYMBOLS)
 _COLOURS = np.array(
     [(90, 80, 70), (235, 228, 210), (240, 190, 190), (90, 160, 90), (180, 120, 60), (60, 90, 190), (120, 90, 190)],
     np.uint8,
@@ -252,12 +256,11 @@ class Sokoban(SeedOption, World):
     def text_hints(self) -> TextHints:
         """Return words for the moves, and a picture in letters."""
         commands = tuple(TextCommand(name, (), {"move": number}) for number, name in enumerate(DIRECTIONS))
-        vocabulary = "#: wall, _: floor, O: target, √: box on target, X: box, P: player, S: player on target"
         instruction = (
             "Push every box onto a target. You push a box by moving towards it; you can't push two boxes, or a box "
-            f"into a wall, and you can't pull.\nThe symbols are: {vocabulary}."
+            "into a wall, and you can't pull."
         )
-        return TextHints(instruction, commands, write=_drawn)
+        return TextHints(instruction, commands, write=_drawn, symbols=SYMBOLS)
 
     def episode_info(self) -> JsonDict:
         """Return name, seed, settings and success."""
@@ -287,4 +290,4 @@ def _farthest(rng: np.random.Generator, goal: State, floor: frozenset[Cell], tar
 
 
 def _drawn(observation: Mapping[str, np.ndarray]) -> str:
-    return "\n".join("".join(_SYMBOLS[cell] for cell in row) for row in observation["room"].tolist())
+    return "\n".join("".join(_LETTERS[cell] for cell in row) for row in observation["room"].tolist())

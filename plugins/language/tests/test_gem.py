@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hal import EpisodeError
+import rlenv_robot as rr
+from hal import EpisodeError, RobotError
+from rlenv_language.chat.transcripts import read_transcripts
 from rlenv_language.gem import NAMESPACE, GemEnv, register_with_gem
 
 
@@ -29,12 +34,39 @@ def test_seeds_repeat_and_unseeded_resets_go_on() -> None:
     assert one.reset()[0] == other.reset()[0] != one.reset(seed=5)[0]
 
 
-def test_a_text_that_is_too_long_is_an_invalid_one() -> None:
-    env = GemEnv("sokoban", rules={"action_size": 64, "penalty": -0.5})
+def test_an_answer_of_any_length_counts_and_its_middle_is_not_recorded(tmp_path: Path) -> None:
+    env = GemEnv("sokoban", rules={"action_size": 64}, record=tmp_path)
     env.reset(seed=0)
-    *_, info = env.step("<answer>Up</answer>" + "x" * 100)
-    assert info["metrics"]["action_is_valid"] is False
-    assert "119 " in info["text_error"]["message"]
+    *_, info = env.step(f"<think>{'so ' * 5000}</think><answer>Up</answer>")
+    assert info["command"] == "Up"
+    env.close()
+    (chat,) = read_transcripts(rr.open_source(tmp_path))
+    assert re.fullmatch(r"<think>so .*\[\.\.\.\].*<answer>Up</answer>", chat.messages[1]["content"], re.DOTALL)
+
+
+def test_a_limit_ends_an_episode_by_both_flags_as_in_gem() -> None:
+    for limit in ({"steps": 2}, {"rules": {"turns": 2}}):
+        env = GemEnv("sokoban", **limit)
+        env.reset(seed=0)
+        assert env.step("well")[2:4] == (False, False)
+        env.step("<answer>Up</answer>")
+        if "steps" in limit:
+            assert env.step("<answer>Up</answer>")[2:4] == (True, True)
+        else:
+            with pytest.raises(EpisodeError):
+                env.step("<answer>Up</answer>")
+
+
+def test_a_state_is_the_seed_and_the_texts() -> None:
+    env, other = GemEnv("sokoban"), GemEnv("sokoban")
+    env.reset(seed=3)
+    env.step("<answer>Left</answer>")
+    env.step("hm")
+    state = json.loads(json.dumps(env.get_state()))
+    other.set_state(state)
+    assert (other.render(), other.step("<answer>Up</answer>")[0]) == (env.render(), env.step("<answer>Up</answer>")[0])
+    with pytest.raises(RobotError, match="another state"):
+        other.set_state({**state, "observation": "elsewhere"})
 
 
 def test_a_refusal_that_is_no_turn_is_in_the_metrics_too() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
 from hal.robots.so101 import CUBE_HALF, GRASP, LOW, SIDEWAYS, SO101, inverse_kinematics, steepest
 from recorder.frame_layout import FrameLayout
+from rlenv_robot.registry import make
 from rlenv_robot.tables import ExtraInfo, Options
 from rlenv_robot.tasks.task import TaskWorld, task_world
 from rlenv_robot.tasks.text_hints import HasPlaces, HasTextHints, TextCommand, TextHints
@@ -26,7 +28,7 @@ from rlenv_tabletop.scripted import (
     yaw_of,
 )
 
-__all__ = ["SKILLS", "SkillWorld"]
+__all__ = ["SKILLS", "SkillWorld", "errand_skills", "pick_place_skills", "push_skills"]
 
 SKILLS = ("move_to", "grasp", "put", "release", "push", "set_joints")
 """The skills by number."""
@@ -77,13 +79,15 @@ class SkillWorld(WorldWrapper):
     Args:
         world: world of an SO-101 with one cube (sensor ``cube_position``) or several (``cube_positions``) and an action
             with ``joint_target`` or ``arm_target``; this world takes ownership of it.
+        name: this world's name; by default the inner world's.
 
     Raises:
         ValueError: the world is not of this kind.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "") -> None:
         super().__init__(world)
+        self._name = name or world.name
         inner = task_world(world)
         sensors = world.layout.sensors
         if inner is None or not {"cube_position", "cube_positions"} & set(sensors.names):
@@ -99,6 +103,11 @@ class SkillWorld(WorldWrapper):
         self._last: TimeStep | None = None
 
     # -- description -------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The world's name."""
+        return self._name
 
     @cached_property
     def action(self) -> Spec:
@@ -338,3 +347,30 @@ def _reachable(place: np.ndarray) -> bool:
     roll = np.array(SIDEWAYS)
     straight = inverse_kinematics(place, np.pi / 2, roll, GRASP)
     return not (np.isnan(straight).any() and np.isnan(steepest(place, roll, GRASP)))
+
+
+def errand_skills(**settings: Any) -> SkillWorld:
+    """Return `so101-errand` by skills, in simulation.
+
+    Args:
+        settings: those of `rlenv_tabletop.errand.Errand`.
+    """
+    return SkillWorld(make("so101-errand", **settings).world, "so101-errand-skills")
+
+
+def push_skills(**settings: Any) -> SkillWorld:
+    """Return `so101-push` by skills, in simulation.
+
+    Args:
+        settings: those of `rlenv_robot.tasks.cube.Push`.
+    """
+    return SkillWorld(make("so101-push", **settings).world, "so101-push-skills")
+
+
+def pick_place_skills(**settings: Any) -> SkillWorld:
+    """Return `so101-pick-place` by skills, in simulation.
+
+    Args:
+        settings: those of `rlenv_robot.tasks.cube.PickPlace`.
+    """
+    return SkillWorld(make("so101-pick-place", **settings).world, "so101-pick-place-skills")

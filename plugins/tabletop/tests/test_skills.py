@@ -29,6 +29,18 @@ def cubes(env: GemEnv) -> np.ndarray:
     return np.atleast_2d(sensors.get("cube_positions", sensors.get("cube_position")))
 
 
+@pytest.mark.parametrize("name", ["so101-errand-skills", "so101-push-skills", "so101-pick-place-skills"])
+def test_skills_have_names_for_make_and_every_framework(name: str) -> None:
+    env = GemEnv(name, max_steps=1)
+    _, info = env.reset(seed=1)
+    assert "grasp(object=" in info["env_instruction"]
+    *_, terminated, truncated, info = env.step("<answer>release</answer>")
+    assert (info["skill"]["name"], terminated, truncated) == ("release", True, True)
+    assert env.spawn().reset(seed=1)[0] == env.reset(seed=1)[0]
+    with pytest.raises(ValueError, match="takes no robot"):
+        rr.make(name, robot="tcp://127.0.0.1:5555")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cube_is_taken_carried_put_and_pushed(seed: int) -> None:

@@ -104,6 +104,12 @@ def add_test(parser: argparse.ArgumentParser) -> None:
         "Test a project as its train_test.py does: with a small pool and batch, one call of learn, one saved model, "
         "and no error in the log."
     )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot kaiwu test reach
+  rlenv-robot kaiwu test legged_robot_competition_26 --env go2-walk --seconds 900
+"""
     _add_project(parser)
     parser.add_argument("--seconds", type=float, default=300.0, metavar="N", help="give up after (default 300)")
     parser.add_argument(
@@ -117,6 +123,12 @@ def add_test(parser: argparse.ArgumentParser) -> None:
 def add_new(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``kaiwu new``."""
     parser.description = "Write a project whose workflow runs as it stands: PPO, or DQN with numbered moves."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot kaiwu new reach --env so101-reach
+  rlenv-robot kaiwu new moves --env so101-reach --algorithm dqn
+"""
     parser.add_argument("folder", metavar="DIR", help="made if it is missing; no file is replaced")
     parser.add_argument("--env", default="so101-reach", metavar="NAME", help="a task (default so101-reach)")
     parser.add_argument("--algorithm", choices=("ppo", "dqn"), default="ppo", help="default ppo")
@@ -235,8 +247,13 @@ def _views(args: argparse.Namespace, project: Project) -> EnvLike:
     if name != "go2-walk" or args.robot != "sim":
         raise ValueError(f"--style batch is for --env go2-walk in simulation; this is {name!r} on {args.robot!r}")
     from rlenv_kaiwu.batch import Go2Batch
+    from rlenv_kaiwu.lab import Processors
+    from rlenv_kaiwu.project import load_processors
 
-    return lambda counter, style, seed: Go2Batch(counter, seed, profile=profile)
+    def processors() -> Processors:
+        return Processors(**load_processors(project))
+
+    return lambda counter, style, seed: Go2Batch(counter, seed, profile=profile, processors=processors)
 
 
 def _profile(args: argparse.Namespace) -> Profile | None:

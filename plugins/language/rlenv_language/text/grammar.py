@@ -12,7 +12,7 @@ import numpy as np
 from hal import Field, IllegalAction, Spec, Violation
 from rlenv_robot.tasks.text_hints import TextCommand
 
-__all__ = ["FORMAT", "Grammar", "ParsedText"]
+__all__ = ["FORMAT", "IGNORED", "Grammar", "ParsedText"]
 
 FORMAT = "format"
 """Violation code: the text is not a command of the grammar."""
@@ -20,6 +20,14 @@ FORMAT = "format"
 _WORD = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,40}", re.ASCII)
+
+IGNORED = ("<|im_start|>", "<|im_end|>")
+"""Marks of chat templates that stand around an answer."""
+
+_CUT = "\n[...]\n"
+"""Stands in a shortened text for what was left out."""
+
+_THOUGHT_END = "</think>"
 
 _SHOWN = 60
 """Most characters of an agent's text in an error message."""
@@ -42,12 +50,30 @@ class ParsedText:
     thought: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a text has its command.
+
+    Attributes:
+        start: the first character of tags or match.
+        end: the character behind them.
+        command: first character of the command, and the one behind it.
+        thought: the thought.
+    """
+
+    start: int
+    end: int
+    command: tuple[int, int]
+    thought: str
+
+
 class Grammar:
     """The grammar of texts that stand for actions: one command between two tags, with or without other text around it.
 
     A command is written ``name``, ``name(value, value)`` or ``name(field=value)``. A value is a number, a word if the
     field has words, or numbers in brackets such as ``[0.2, 0.05, 0.1]``, row by row for an array of several axes. Case
-    does not matter in commands and words. The first pair of tags counts.
+    does not matter in commands and words. What stands before the last ``</think>`` is thought; after it the last pair
+    of tags counts.
 
     Args:
         spec: the action's spec.
@@ -56,9 +82,12 @@ class Grammar:
         tag: the tags' name, such as ``answer`` in ``<answer>...</answer>``.
         longest: most characters of a text; a longer text is refused.
         ignored: marks of a chat template that are removed from a text before parsing.
+        pattern: a regular expression in place of the tags; its last group is the command, a group before it the
+            thought. The first place of a text that fits counts, and ``.`` matches line breaks too.
 
     Raises:
-        ValueError: a command or a word can't be written or is ambiguous, or a field is unknown.
+        ValueError: the pattern is not a regular expression with a group; a command or a word can't be written or is
+            ambiguous, or a field is unknown.
     """
 
     def __init__(
@@ -68,9 +97,11 @@ class Grammar:
         names: Mapping[str, Sequence[str]] | None = None,
         tag: str = "answer",
         longest: int = 4096,
-        ignored: Sequence[str] = ("<|im_start|>", "<|im_end|>"),
+        ignored: Sequence[str] = IGNORED,
+        pattern: str = "",
     ) -> None:
         self.spec, self.tag, self.longest, self.ignored = spec, tag, longest, tuple(ignored)
+        self._pattern = _compiled(pattern) if pattern else None
         self.commands = tuple(commands) or (TextCommand("command", spec.names, {}, "the whole action"),)
         self.names = {field: tuple(words) for field, words in (names or {}).items()}
         self._open, self._close = f"<{tag}>", f"</{tag}>"
@@ -128,17 +159,51 @@ class Grammar:
         for mark in self.ignored:
             if mark in text:
                 text = text.replace(mark, "")
-        begin = text.find(self._open)
-        end = text.find(self._close, begin + len(self._open)) if begin >= 0 else -1
-        if end < 0:
-            raise self._wrong(f"{_short(text)} has no command between {self._open} and {self._close}")
-        content = text[begin + len(self._open) : end].strip()
+        place = self._find(text)
+        if place is None:
+            raise self._wrong(f"{_ends(text)} has no command {self._form}")
+        content = text[slice(*place.command)].strip()
         command, values = self._read(content)
         action = {name: value.copy() for name, value in self._filled[command.name].items()}
         for name, value in values.items():
             action[name] = self.spec[name].validate(value, "action")
         ordered = {name: action[name] for name in self.spec.names}
-        return ParsedText(ordered, command.name, content, _between(text[:begin], "<think>", "</think>"))
+        return ParsedText(ordered, command.name, content, place.thought)
+
+    def shorten(self, text: str) -> str:
+        """Return a text of at most ``longest`` characters with the same command: the middle of the rest is left out."""
+        if len(text) <= self.longest:
+            return text
+        room = self.longest - len(_CUT)
+        head, tail = room // 4, room - room // 4
+        place = self._find(text)
+        if place is not None and head < place.end and place.start < len(text) - tail:
+            if place.end - place.start <= room:
+                before = min(room - (place.end - place.start), place.start)
+                return text[place.start - before : place.end] + _CUT
+            text = text[place.start : place.end]
+        return text[:head] + _CUT + text[-tail:]
+
+    def _find(self, text: str) -> _Place | None:
+        if self._pattern is not None:
+            match = self._pattern.search(text)
+            if match is None:
+                return None
+            thought = match.group(1).strip() if self._pattern.groups > 1 else ""
+            return _Place(*match.span(), match.span(self._pattern.groups), thought)
+        after = text.rfind(_THOUGHT_END)
+        end = text.rfind(self._close, max(after, 0))
+        start = text.rfind(self._open, max(after, 0), end) if end >= 0 else -1
+        if start < 0:
+            return None
+        inside = start + len(self._open), end
+        return _Place(start, end + len(self._close), inside, _between(text[:start], "<think>", _THOUGHT_END))
+
+    @property
+    def _form(self) -> str:
+        if self._pattern is not None:
+            return f"that fits {self._pattern.pattern}"
+        return f"between {self._open} and {self._close}"
 
     def _read(self, content: str) -> tuple[TextCommand, dict[str, object]]:
         """Return a command and the unchecked values of its fields."""
@@ -210,6 +275,15 @@ class Grammar:
 
     # -- writing -----------------------------------------------------------------------------------------
 
+    def _around(self, call: str) -> str:
+        """Return a command within tags, or as far as possible in another form that the pattern takes."""
+        tagged = f"{self._open}{call}{self._close}"
+        for text in (tagged, call, f"<think></think>{tagged}"):
+            place = self._find(text)
+            if place is not None and text[slice(*place.command)].strip() == call:
+                return text
+        return tagged
+
     def write(self, action: Mapping[str, object]) -> str:
         """Return the text of a legal action, with its tags, which `parse` converts back to the same action.
 
@@ -221,7 +295,7 @@ class Grammar:
         for command in self.commands:
             filled = self._filled[command.name]
             if all(np.array_equal(values[name], value) for name, value in filled.items()):
-                return f"{self._open}{self._call(command, values)}{self._close}"
+                return self._around(self._call(command, values))
         raise ValueError(f"no command gives the action {dict(values)!r:.200}; the commands are {', '.join(self.forms)}")
 
     def _call(self, command: TextCommand, values: Mapping[str, np.ndarray]) -> str:
@@ -240,7 +314,7 @@ class Grammar:
         """Return the text of a random command with random legal values."""
         command = self.commands[int(rng.integers(len(self.commands)))]
         drawn = {name: self.spec[name].sample(rng) for name in command.arguments}
-        return f"{self._open}{self._call(command, {**self._filled[command.name], **drawn})}{self._close}"
+        return self._around(self._call(command, {**self._filled[command.name], **drawn}))
 
     # -- describing --------------------------------------------------------------------------------------
 
@@ -273,7 +347,7 @@ class Grammar:
         ]
         ranges = [_range_of(self.spec[name]) for name in dict.fromkeys(
             name for command in self.commands for name in command.arguments if name not in self.names)]  # fmt: skip
-        head = f"Answer with one command between {self._open} and {self._close}. The commands are:"
+        head = f"Answer with one command {self._form}. The commands are:"
         return "\n".join([head, *lines, *ranges])
 
 
@@ -316,6 +390,26 @@ def _between(text: str, begin: str, end: str) -> str:
     start = text.find(begin)
     stop = text.find(end, start)
     return text[start + len(begin) : stop].strip() if 0 <= start < stop else ""
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern for commands.
+
+    Raises:
+        ValueError: it is no regular expression with a group.
+    """
+    try:
+        compiled = re.compile(pattern, re.DOTALL)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"pattern is {pattern!r}, expected a regular expression: {error}") from None
+    if not compiled.groups:
+        raise ValueError(f"pattern is {pattern!r}, expected a group around the command, such as <answer>(.*?)</answer>")
+    return compiled
+
+
+def _ends(text: str) -> str:
+    """Return a text's two ends, since an agent's command stands at the end."""
+    return repr(text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}...{text[-_SHOWN:]}")
 
 
 def _short(text: str) -> str:

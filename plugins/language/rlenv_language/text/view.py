@@ -13,7 +13,7 @@ import numpy as np
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from hal.field import JsonDict, JsonObject
 from recorder.frame_layout import FrameLayout
-from rlenv_language.text.grammar import FORMAT, Grammar, ParsedText
+from rlenv_language.text.grammar import FORMAT, IGNORED, Grammar, ParsedText
 from rlenv_language.text.template import Template
 from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
@@ -22,7 +22,7 @@ from rlenv_robot.tasks.task import task_world
 from rlenv_robot.tasks.text_hints import HasTextHints, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, WorldWrapper
 
-__all__ = ["AGGREGATION", "TextRules", "TextWorld", "text_field", "text_hints_of", "to_text"]
+__all__ = ["AGGREGATION", "TextRules", "TextWorld", "speaks_text", "text_field", "text_hints_of", "to_text"]
 
 AGGREGATION: Mapping[str, str] = {
     "action_is_effective": "mean", "action_is_valid": "mean", "success": "last", "format_penalty": "mean",
@@ -53,6 +53,9 @@ class TextRules:
         turns: number of turns after which an episode is truncated; 0 for the world's limit only.
         observation_size: longest text of an observation, characters.
         action_size: longest text of an action, characters.
+        pattern: a regular expression in place of the tags, whose last group is the command; see
+            `rlenv_language.text.grammar.Grammar`. Empty: the last pair of ``<answer>`` tags after any thinking.
+        ignored: marks of a chat template that are removed from a text before it is read.
 
     Raises:
         ValueError: a value is out of range.
@@ -63,6 +66,8 @@ class TextRules:
     turns: int = 0
     observation_size: int = 4096
     action_size: int = 4096
+    pattern: str = ""
+    ignored: tuple[str, ...] = IGNORED
 
     def __post_init__(self) -> None:
         if not -1e6 <= self.penalty <= 0:
@@ -82,6 +87,11 @@ def text_field(size: int, meaning: str) -> Field:
         meaning: the field's meaning, one sentence.
     """
     return Field(TEXT, (), "text", meaning=meaning, characters=size)
+
+
+def speaks_text(world: World) -> bool:
+    """Return whether a world's observation and action are one text each."""
+    return all(spec.names == (TEXT,) and spec[TEXT].is_text for spec in (world.observation, world.action))
 
 
 def text_hints_of(world: World) -> TextHints:
@@ -120,7 +130,10 @@ class TextWorld(WorldWrapper):
             raise ValueError(f"{world.name!r} has several agents with rewards of their own, a text view has one")
         self.rules = rules or TextRules()
         self._hints = hints = hints or text_hints_of(world)
-        self.grammar = Grammar(world.action, hints.commands, hints.names, longest=self.rules.action_size)
+        self.grammar = Grammar(
+            world.action, hints.commands, hints.names, longest=self.rules.action_size, ignored=self.rules.ignored,
+            pattern=self.rules.pattern,
+        )  # fmt: skip
         self._template = None
         if hints.write is None or template is not None:
             self._template = Template(world.observation, template, hints.units, hints.digits, hints.omit)
@@ -138,13 +151,15 @@ class TextWorld(WorldWrapper):
     @cached_property
     def action(self) -> Spec:
         """The action: one text."""
-        meaning = f"a command between <{self.grammar.tag}> tags"
+        meaning = "a command, with or without other text around it"
         return Spec("text_action", (text_field(self.rules.action_size, meaning),))
 
     @property
     def instructions(self) -> str:
         """The task and the commands, in words."""
-        return "\n".join(part for part in (self._hints.instruction, self.grammar.instructions) if part)
+        listed = ", ".join(f"{symbol}: {meaning}" for symbol, meaning in self._hints.symbols.items())
+        symbols = f"The symbols are: {listed}." if listed else ""
+        return "\n".join(part for part in (self._hints.instruction, symbols, self.grammar.instructions) if part)
 
     @property
     def description(self) -> EnvDescription:
@@ -287,8 +302,10 @@ def to_text(
         info: metadata of every recorded episode, such as ``{"policy": "v3"}``.
 
     Raises:
-        ValueError: as for `TextWorld`, or the environment records.
+        ValueError: as for `TextWorld`, or the environment records, or speaks text already.
     """
+    if speaks_text(env.world):
+        raise ValueError(f"the observation and action of {env.world.name!r} are texts already: use it as it is")
     if env.is_recorded:
         raise ValueError(
             'this environment records numbers: leave record out of make, and give it to to_text(env, record="runs")'

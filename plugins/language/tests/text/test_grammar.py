@@ -91,8 +91,33 @@ def test_no_tags_and_long_texts_are_refused() -> None:
     assert "characters" in refusal("<answer>release</answer>" + " " * 5000).message
 
 
-def test_the_first_pair_of_tags_counts() -> None:
-    assert grammar().parse("<answer>release</answer> <answer>grasp(red)</answer>").command == "Release"
+def test_the_last_pair_of_tags_after_the_thought_counts() -> None:
+    assert grammar().parse("<answer>grasp(red)</answer> no: <answer>release</answer>").command == "Release"
+    thinking = "<think>perhaps <answer>grasp(red)</answer>? No.</think> <answer>release</answer><answer>grasp("
+    parsed = grammar().parse(thinking)
+    assert (parsed.command, parsed.thought) == ("Release", "perhaps <answer>grasp(red)</answer>? No.")
+    assert refusal("<think><answer>release</answer></think> well").code == FORMAT
+
+
+def test_a_pattern_stands_in_place_of_the_tags() -> None:
+    strict = grammar(pattern=r"<think>(.*?)</think>\s*<answer>(.*?)</answer>")
+    assert "fits" in refusal("<answer>release</answer>", strict).message
+    parsed = strict.parse("<think>so</think>\n<answer>grasp(red)</answer>")
+    assert (parsed.command, parsed.thought) == ("grasp", "so")
+    assert grammar(pattern="^(.*)$").parse("release<|im_end|>").command == "Release"
+    for made in (strict, grammar(pattern="^(.*)$")):
+        made.parse(made.sample(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("text", ["x" * 9000 + "{}", "{}" + "x" * 9000, "x" * 9000 + "{}" + "x" * 9000,
+                                  "<think>" + "x" * 9000 + "</think>{}"])  # fmt: skip
+@pytest.mark.parametrize("pattern", ["", r"<answer>(.*?)</answer>"])
+def test_a_shortened_text_has_the_same_command(text: str, pattern: str) -> None:
+    made = grammar(pattern=pattern)
+    short = made.shorten(text.format("<answer>grasp(green)</answer>"))
+    assert len(short) <= made.longest
+    assert int(made.parse(short).action["object"]) == 1
+    assert made.shorten("<answer>release</answer>") == "<answer>release</answer>"
 
 
 @given(st.text(max_size=300))
@@ -178,7 +203,7 @@ def test_the_instructions_name_every_command_with_its_ranges() -> None:
     [
         {"commands": (TextCommand("a b"),)}, {"commands": (TextCommand("a", ("nowhere",)),)}, {"tag": "<x>"},
         {"commands": (TextCommand("go"), TextCommand("GO"))}, {"names": {"object": ("red", "Red", "blue")}},
-        {"names": {"object": ("red",)}}, {"names": {"speed": ("slow", "fast")}},
+        {"names": {"object": ("red",)}}, {"names": {"speed": ("slow", "fast")}}, {"pattern": "("}, {"pattern": "x"},
     ],
 )  # fmt: skip
 def test_a_grammar_that_can_t_be_read_is_refused(wrong: dict[str, Any]) -> None:
