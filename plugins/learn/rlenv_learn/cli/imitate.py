@@ -55,8 +55,8 @@ Examples:
     )
     parser.add_argument(
         "--method", choices=("act", "diffusion", "flow", "nearest"),
-        help="action chunking with transformers, diffusion, flow matching, or the recorded frame nearest to the present "
-        "one (default: nearest with cameras and at most 20,000 steps, else act)",
+        help="action chunking with transformers, diffusion, flow matching, or the recorded frame nearest to the "
+        "present one (default: nearest with cameras and at most 20,000 steps, else act)",
     )  # fmt: skip
     parser.add_argument("--trainer", choices=_TRAINERS, default="ours", help="whose training code (default: ours)")
     parser.add_argument("--observation", metavar="FIELD,...", help="observed fields of numbers, or none (default: all)")
@@ -74,7 +74,9 @@ Examples:
         "--execute", type=int, help="actions of a chunk that are executed before the next one; 0: the mean of all "
         "predictions for a step (default: 0 for act, 1 for nearest, else half of a chunk)",
     )  # fmt: skip
-    group.add_argument("--updates", type=int, help="number of updates (default: 3000 for act, 1 for nearest, else 4000)")
+    group.add_argument(
+        "--updates", type=int, help="number of updates (default: 3000 for act, 1 for nearest, else 4000)"
+    )
     group.add_argument("--batch", type=int, help="windows in each update (default: 64, with cameras 32)")
     group.add_argument("--learning-rate", type=float, default=1e-3, help="largest step size (default: 0.001)")
     group.add_argument("--width", type=int, help="width of the network (default: 96 for act, else 64)")
@@ -117,13 +119,12 @@ def run(args: argparse.Namespace) -> int:
     out = _checked_out(args)
     source, task = _source(args)
     train, test = _episodes(source, args)
-    sees = _sees(source, args)
     if args.trainer == "lerobot":
         args.method = args.method or "act"
         from rlenv_learn.cli.lerobot_trainer import train_by_lerobot
 
         return train_by_lerobot(args, source, train)
-    args.method = args.method or ("nearest" if sees and source.transitions.lengths[train].sum() <= _FEW else "act")
+    args.method = args.method or _method(args, source, train)
     training = _training(args, source, train, task)
     if not training.fields.images:
         torch.set_num_threads(1)  # several threads only wait for each other in networks without convolutions of images
@@ -204,8 +205,16 @@ def _settings(args: argparse.Namespace, source: SourceData, train: Sequence[int]
         args.method, chunk, execute=execute, batch=args.batch or (32 if _sees(source, args) else 64),
         **{**defaults._asdict(), **given},
         rate=args.learning_rate, relative=None if args.actions is None else args.actions == "relative",
-        observation=_names(args.observation), cameras=_names(args.cameras), size=args.size, noise=args.noise, seed=args.seed,
+        observation=_names(args.observation), cameras=_names(args.cameras),
+        size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip
+
+
+def _method(args: argparse.Namespace, source: SourceData, train: Sequence[int]) -> str:
+    """Return the nearest frame for a small set with cameras, unless options of a network are given; else ACT."""
+    small = int(source.transitions.lengths[train].sum()) <= _FEW
+    asked = (args.updates, args.history, args.width, args.layers, args.batch)
+    return "nearest" if small and _sees(source, args) and all(one is None for one in asked) else "act"
 
 
 def _sees(source: SourceData, args: argparse.Namespace) -> bool:

@@ -28,8 +28,9 @@ _SIZE = (24, 24)
 class NearestFrame(nn.Module):
     """Return the chunk of the nearest remembered frame.
 
-    The squared distance of two frames is that of their numbers, in standard deviations, as a mean over the numbers, plus
-    for each camera that of its images as a share of the images' whole variance. So numbers and each camera count alike.
+    The squared distance of two frames is that of their numbers, in standard deviations, as a mean over the numbers,
+    plus for each camera that of its images as a share of the images' whole variance. So all numbers and each camera
+    count alike.
 
     Args:
         size: D, number of elements of one observation's vector.
@@ -62,7 +63,9 @@ class NearestFrame(nn.Module):
         vectors = torch.cat(numbers)
         deviation = vectors.std(0, correction=0)
         self.middle = vectors.mean(0)
-        self.scale = torch.where(deviation > self.LEAST, deviation, torch.ones_like(deviation)) * vectors.shape[1] ** 0.5
+        self.scale = (
+            torch.where(deviation > self.LEAST, deviation, torch.ones_like(deviation)) * vectors.shape[1] ** 0.5
+        )
         parts = [self._scaled(vectors)]
         for name, values in images.items():
             seen = torch.cat(values).float()

@@ -90,6 +90,7 @@ def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
         policy.check(env.observation, env.action)
 
 
+@pytest.mark.slow
 def test_a_small_set_with_a_camera_is_imitated_by_its_nearest_frame(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
