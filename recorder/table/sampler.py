@@ -159,15 +159,11 @@ def score_sampler(count: int, score: Callable[[int, int], np.ndarray], alpha: fl
     return PrioritizedSampler(count, lambda begin, end: _raised(score(begin, end), lowest, highest, alpha))
 
 
-def td_priorities(size: np.ndarray, alpha: float) -> np.ndarray:
-    """Return unnormalised priorities ``(size + 1e-6) ** alpha`` (Schaul et al. 2016, section 3.3).
-
-    Args:
-        size: absolute TD errors. A power of numbers of single precision takes less than half the time of one of double
-            precision; a sampler stores priorities in single precision anyway.
-        alpha: the exponent.
-    """
-    return np.asarray(np.power(size + size.dtype.type(_TD_FLOOR), size.dtype.type(alpha)))
+def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
+    """Return unnormalised priorities ``(|error| + 1e-6) ** alpha`` (Schaul et al. 2016, section 3.3)."""
+    size = np.abs(error)
+    size += _TD_FLOOR
+    return np.asarray(np.power(size, alpha, out=size))
 
 
 @dataclass(frozen=True)
@@ -212,7 +208,9 @@ class Distribution:
         picked, weights = sampler.draw(rng, size) if replace else sampler.draw_different(rng, size)
         if beta == 0.0:
             return self.positions.take(picked), np.ones(size)
-        return self.positions.take(picked), _weights(weights, sampler.lowest, beta)
+        weights /= sampler.lowest
+        weights **= -beta
+        return self.positions.take(picked), weights
 
     def update(self, positions: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities, each above 0, of some positions; positions outside the set are ignored."""
@@ -226,12 +224,6 @@ class Distribution:
             self._sampler.update(slot, priorities)
         elif member.any():
             self._sampler.update(slot[member], priorities[member])
-
-
-def _weights(priorities: np.ndarray, lowest: float, beta: float) -> np.ndarray:
-    """Return ``(priority / lowest) ** -beta`` as float64, by a power of single precision, as precise as priorities."""
-    ratio = priorities / np.float32(lowest)
-    return np.power(ratio, np.float32(-beta), out=ratio).astype(float)
 
 
 # ---- prioritised sampling ----
@@ -295,7 +287,7 @@ class PrioritizedSampler:
 
     def update(self, index: np.ndarray, values: np.ndarray) -> None:
         """Set priorities, each above 0; if an index is given twice, its last value counts."""
-        stored = values.astype(np.float32, copy=False)
+        stored = values.astype(np.float32)
         self._leaves[index] = stored
         self._lowest = min(self._lowest, stored.item(stored.argmin()))  # a tenth of the time of `min`
         highest = stored.item(stored.argmax())
@@ -309,18 +301,18 @@ class PrioritizedSampler:
             self._recompute()
 
     def draw(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw items with replacement: (size,) int64, and their priorities, (size,) float32."""
+        """Draw items with replacement: (size,) int64, and their priorities, (size,) float64."""
         items, values = self._draw_some(rng, size)
         while len(items) < size:
             more, others = self._draw_some(rng, size - len(items))
             items, values = np.concatenate([items, more]), np.concatenate([values, others])
-        return items[:size], values[:size]
+        return items[:size], values[:size].astype(float)
 
     def draw_different(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw items without replacement, each in proportion to the priorities left (Efraimidis and Spirakis 2006)."""
         arrival = rng.exponential(size=len(self)) / np.asarray(self)
         items = np.argsort(arrival)[:size]
-        return items, self[items]
+        return items, self[items].astype(float)
 
     def _draw_some(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw about as many items as asked for, by the way that is faster now."""

@@ -65,9 +65,8 @@ class TrainingRows:
     def numbers(self, index: np.ndarray) -> np.ndarray:
         """Return the indices of the rows at which the transitions at positions, (B,), begin and end: (B, 2)."""
         numbers = np.empty((len(index), 2), np.int64)
-        begin = numbers[:, 0]
-        begin[:] = self._transitions.row(index)
-        np.add(begin, 1, out=numbers[:, 1])  # a sum of (B, 1) and (2,) takes twice as long
+        numbers[:, 0] = row = self._transitions.row(index)
+        np.add(row, 1, out=numbers[:, 1])  # a sum of (B, 1) and (2,) takes twice as long
         return numbers
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:

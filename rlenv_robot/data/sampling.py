@@ -53,9 +53,6 @@ _REMEMBERED = 4
 
 _LARGEST_BLOCK = 1 << 14
 
-_SINGLE = 1e30
-"""Size of TD errors below which their priorities are computed in single precision."""
-
 _LATER = 64
 """Updates of TD errors after which they are stored; until then they only count in the samplers there are."""
 
@@ -292,8 +289,6 @@ class RequestSampler:
         largest = sizes.item(sizes.argmax())  # NaN if one is; a tenth of the time of `max`
         if not largest < np.inf:
             raise SourceError(f"update_priorities: {np.sum(~np.isfinite(errors))} TD errors are NaN or infinite")
-        if largest < _SINGLE:
-            sizes = sizes.astype(np.float32)
         count, positions = len(self._transitions), positions.astype(np.int64, copy=False)
         if not within(positions, count):
             wrong = positions[(positions < 0) | (positions >= count)]
@@ -368,7 +363,7 @@ class TdErrors:
 
         def block(begin: int, end: int) -> np.ndarray:
             if self._errors is None:
-                return self.priorities(np.full(end - begin, np.nan, np.float32), alpha)
+                return self.priorities(np.full(end - begin, np.nan), alpha)
             return self.priorities(self._errors.take(positions.block(begin, end)), alpha)
 
         return PrioritizedSampler(len(positions), block)
@@ -376,8 +371,10 @@ class TdErrors:
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
         """Return the priorities of non-negative errors, (B,); NaN for an unknown error."""
         if not self._unknown:
-            return td_priorities(errors, alpha)
-        return td_priorities(np.where(np.isnan(errors), errors.dtype.type(self._largest), errors), alpha)
+            return td_priorities(np.asarray(errors, float), alpha)
+        filled = errors.astype(float)
+        filled[np.isnan(filled)] = self._largest
+        return td_priorities(filled, alpha)
 
     def _stored(self) -> np.ndarray:
         if self._errors is None:

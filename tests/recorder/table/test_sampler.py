@@ -196,4 +196,4 @@ def test_priorities_are_above_zero_and_in_order(scores: list[float], alpha: floa
 
 
 def test_td_priorities_grow_with_the_size_of_the_error_and_are_never_0() -> None:
-    np.testing.assert_allclose(td_priorities(np.array([3.0, 1.0, 0.0]), 0.5), [3.0**0.5, 1.0, 1e-3], atol=1e-6)
+    np.testing.assert_allclose(td_priorities(np.array([-3.0, 1.0, 0.0]), 0.5), [3.0**0.5, 1.0, 1e-3], atol=1e-6)
