@@ -37,7 +37,7 @@ from rlenv_robot.source import SourceData
 Rule = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From the step's number, the image, the state and the script's action to the action (4,)."""
 
-SMALL, AT_ONCE = 24, 256
+SMALL, AT_ONCE, RATE_HZ = 24, 256, 80
 BLIND, SEEING = ("held", "random", "expert"), ("nearest-frame", "nearest-episode")
 """Rules for which no image is drawn, and others."""
 
@@ -85,16 +85,20 @@ class Recorded:
 
 
 def of_policy(path: Path) -> Rule:
-    """Return the rule of a policy's file."""
+    """Return the rule of a policy's file; ALOHA's ``qvel`` is the change of the state since the step before."""
     policy = rr.load_policy(path)
     cameras = [field.name for field in policy.observation if field.is_image]
     state = next(field.name for field in policy.observation if field.shape == (4,))
     (action,) = policy.action.names
+    before = np.zeros(4, np.float32)
 
     def rule(step: int, image: np.ndarray, seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
+        nonlocal before
         if step == 0:
             policy.reset()
-        return policy.act({state: seen, **dict.fromkeys(cameras, image)})[action]
+            before = seen
+        velocity, before = (seen - before) * RATE_HZ, seen
+        return policy.act({state: seen, "qvel": velocity, **dict.fromkeys(cameras, image)})[action]
 
     return rule
 

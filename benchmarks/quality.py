@@ -125,6 +125,27 @@ def dropped(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return frames[index]
 
 
+def lost(count: int) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+    """Frames are lost at three places, and the last frame fills up the end."""
+
+    def change(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        index, length = np.arange(len(frames)), len(frames) // 4
+        for part in range(3):
+            at = part * length + int(rng.integers(length // 4, length - count))
+            index = index[~np.isin(index, np.arange(at, at + count))]
+        return frames[np.concatenate([index, np.full(len(frames) - len(index), index[-1])])]
+
+    return change
+
+
+def held(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Four frames are lost in each of many places, where the frame before stays instead."""
+    index = np.arange(len(frames))
+    for at in rng.choice(len(frames) // 10 - 1, len(frames) // 24, replace=False) * 10 + 5:
+        index[at : at + 4] = at - 1
+    return frames[index]
+
+
 def swapped(part: bool) -> Callable[[Film, np.random.Generator], Film]:
     def plant(film: Film, _: np.random.Generator) -> Film:
         (one, first), (other, second) = list(film.items())[:2]
@@ -161,6 +182,8 @@ FAULTS: Mapping[str, Fault] = {
     "doubled": Fault(("doubled",), in_first(doubled)),
     "doubled, a part": Fault(("doubled",), in_first(doubled, True)),
     "dropped": Fault(("dropped", "lag"), in_first(dropped)),
+    "6 dropped at three places": Fault(("dropped", "lag"), in_first(lost(6))),
+    "dropped and held": Fault(("dropped", "doubled", "frozen"), in_first(held)),
 }
 
 # ---- sets ----

@@ -155,6 +155,8 @@ def load_parquet(path: Path | str) -> Table:
         layout = FrameLayout.from_dict(index["layout"])
         bounds = np.array(index["bounds"], np.int64).reshape(-1, 2)
         episodes, notes, count = tuple(index["episodes"]), tuple(index["notes"]), int(index["rows"])
+        if not all(isinstance(info, dict) for info in episodes) or not all(isinstance(note, str) for note in notes):
+            raise TypeError("episodes are no mappings, or notes no texts")
     except SourceError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RobotError) as error:

@@ -307,7 +307,8 @@ def _run_child(trial: Trial, root: Path, first: int, stop: int, step: int, seed:
     if process.returncode and not open_one:
         raise SystemExit(f"the child ended by {process.returncode} after {number}: {done}")
     if open_one:
-        trial.add(number, done, f"ended by {signal.Signals(-process.returncode).name}")
+        code = process.returncode
+        trial.add(number, done, f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
     return number + step
 
 

@@ -181,6 +181,8 @@ def test_damage_is_said(tmp_path: Path, make_table: Make) -> None:
         ({"format": 9}, "has format 9, this software reads 1 and 2"),
         ({"rows": 3}, r"have 13 rows, .* says 3 and 3 episodes; they are of two data sets"),
         ({"layout": {}}, "can't be read"),
+        ({"notes": [7]}, "can't be read"),
+        ({"episodes": [7, 7, 7]}, "can't be read"),
         ({"bounds": [[0, 99]], "episodes": [{}]}, "they are of two data sets"),
     ):
         index.write_text(json.dumps(said | change))

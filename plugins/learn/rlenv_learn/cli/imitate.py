@@ -27,6 +27,8 @@ _SAVED_S = 30.0
 """Time between two states of a training that are written, seconds."""
 _LEAST_ACTIONS, _MOST_ACTIONS = 16, 64
 """Smallest and largest chunk by default; the first is that of Chi et al."""
+_FEW = 20_000
+"""Steps up to which a set with cameras is taken to be too small for a network from images."""
 _INTERRUPTED = 130
 _TRAINERS = ("ours", "lerobot")
 
@@ -52,8 +54,9 @@ Examples:
         "--out", required=True, metavar="P", help="the policy's file, ending in .onnx; of LeRobot, a folder"
     )
     parser.add_argument(
-        "--method", choices=("act", "diffusion", "flow"), default="act",
-        help="action chunking with transformers, diffusion, or flow matching (default: act)",
+        "--method", choices=("act", "diffusion", "flow", "nearest"),
+        help="action chunking with transformers, diffusion, flow matching, or the recorded frame nearest to the "
+        "present one (default: nearest with cameras and at most 20,000 steps, else act)",
     )  # fmt: skip
     parser.add_argument("--trainer", choices=_TRAINERS, default="ours", help="whose training code (default: ours)")
     parser.add_argument("--observation", metavar="FIELD,...", help="observed fields of numbers, or none (default: all)")
@@ -66,12 +69,14 @@ Examples:
     )
     group = parser.add_argument_group("training")
     group.add_argument("--chunk", type=int, help="actions that are predicted at once (default: those of a second)")
-    group.add_argument("--history", type=int, help="observations that the policy takes (default: 2)")
+    group.add_argument("--history", type=int, help="observations that the policy takes (default: 2; 1 for nearest)")
     group.add_argument(
         "--execute", type=int, help="actions of a chunk that are executed before the next one; 0: the mean of all "
-        "predictions for a step (default: 0 for act, else half of a chunk)",
+        "predictions for a step (default: 0 for act, 1 for nearest, else half of a chunk)",
     )  # fmt: skip
-    group.add_argument("--updates", type=int, help="number of updates (default: 3000 for act, else 4000)")
+    group.add_argument(
+        "--updates", type=int, help="number of updates (default: 3000 for act, 1 for nearest, else 4000)"
+    )
     group.add_argument("--batch", type=int, help="windows in each update (default: 64, with cameras 32)")
     group.add_argument("--learning-rate", type=float, default=1e-3, help="largest step size (default: 0.001)")
     group.add_argument("--width", type=int, help="width of the network (default: 96 for act, else 64)")
@@ -115,9 +120,11 @@ def run(args: argparse.Namespace) -> int:
     source, task = _source(args)
     train, test = _episodes(source, args)
     if args.trainer == "lerobot":
+        args.method = args.method or "act"
         from rlenv_learn.cli.lerobot_trainer import train_by_lerobot
 
         return train_by_lerobot(args, source, train)
+    args.method = args.method or _method(args, source, train)
     training = _training(args, source, train, task)
     if not training.fields.images:
         torch.set_num_threads(1)  # several threads only wait for each other in networks without convolutions of images
@@ -188,21 +195,36 @@ def _training(args: argparse.Namespace, source: SourceData, train: Sequence[int]
 
 
 def _settings(args: argparse.Namespace, source: SourceData, train: Sequence[int]) -> SetSettings:
-    from recorder.images.sources import ImageSources
     from rlenv_learn.imitation.set_training import METHODS, SetSettings, recorded_rate_hz
 
     defaults = METHODS[args.method]
     given = {name: getattr(args, name) for name in defaults._fields if getattr(args, name) is not None}
-    cameras = _names(args.cameras)
-    sees = bool(ImageSources(source.table).cameras()) if cameras is None else bool(cameras)
     chunk = args.chunk or _chunk(recorded_rate_hz(source), int(source.transitions.lengths[train].max()))
-    execute = args.execute if args.execute is not None else 0 if args.method == "act" else -(-chunk // 2)
+    execute = {"act": 0, "nearest": 1}.get(args.method, -(-chunk // 2)) if args.execute is None else args.execute
     return SetSettings(
-        args.method, chunk, execute=execute, batch=args.batch or (32 if sees else 64),
+        args.method, chunk, execute=execute, batch=args.batch or (32 if _sees(source, args) else 64),
         **{**defaults._asdict(), **given},
         rate=args.learning_rate, relative=None if args.actions is None else args.actions == "relative",
-        observation=_names(args.observation), cameras=cameras, size=args.size, noise=args.noise, seed=args.seed,
+        observation=_names(args.observation), cameras=_names(args.cameras),
+        size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip
+
+
+def _method(args: argparse.Namespace, source: SourceData, train: Sequence[int]) -> str:
+    """Return the nearest frame for a small set with cameras, unless options of a network are given; else ACT."""
+    small = int(source.transitions.lengths[train].sum()) <= _FEW
+    asked = (args.updates, args.history, args.width, args.layers, args.batch)
+    return "nearest" if small and _sees(source, args) and all(one is None for one in asked) else "act"
+
+
+def _sees(source: SourceData, args: argparse.Namespace) -> bool:
+    """Return whether the policy observes images."""
+    from recorder.images.sources import ImageSources
+
+    cameras = _names(args.cameras)
+    if cameras is not None:
+        return bool(cameras)
+    return bool(ImageSources(source.table).cameras()) or any(f.is_image for f in source.table.layout.observation)
 
 
 def _chunk(rate_hz: float | None, longest: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from rlenv_learn.imitation.denoiser import ChunkDenoiser, DenoiserSettings
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings
 from rlenv_learn.imitation.flow import FlowPolicy
 from rlenv_learn.imitation.learning import ChunkLearner
+from rlenv_learn.imitation.nearest import Frames, NearestFrame, NearestLearner
 from rlenv_learn.imitation.set_fields import SetFields, TaskFields
 from rlenv_learn.imitation.set_windows import (
     CAMERA,
@@ -55,8 +56,12 @@ METHODS: Mapping[str, _Defaults] = {
     "act": _Defaults(history=2, updates=3000, width=96, layers=1),
     "diffusion": _Defaults(history=2, updates=4000, width=64, layers=4),
     "flow": _Defaults(history=2, updates=4000, width=64, layers=4),
+    "nearest": _Defaults(history=1, updates=1, width=128, layers=1),
 }
 """Methods, with the settings that a user leaves out."""
+
+_FRAMES, _MOST_FRAMES = 256, 50_000
+"""Frames that are read at once, and most frames that are remembered, by the method nearest."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class SetSettings:
         updates: number of updates.
         batch: windows in each update.
         rate: largest step size of the optimiser.
-        width: width of the network.
+        width: width of the network; of nearest: most principal components of an image.
         layers: layers of ACT's encoder, or blocks of the other networks.
         relative: whether actions are counted from an observed field of their shape; None where that explains most of
             them (`rlenv_learn.imitation.set_windows.choose_anchors`).
@@ -110,6 +115,8 @@ class SetSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1")
         if self.noise is not None and not 0 <= self.noise < 1:
             raise ValueError(f"noise is {self.noise}, it must be at least 0 and below 1")
+        if self.method == "nearest" and (self.updates, self.history) != (1, 1):
+            raise ValueError("the method nearest takes 1 update and a history of 1 observation")
         if self.width < 8 or self.width % 8:
             raise ValueError(f"width is {self.width}, it must be a multiple of 8")
         if not 0 < self.rate < 1:
@@ -161,7 +168,11 @@ class SetTraining:
         self.noise = self.fields.noise(len(self.windows)) if settings.noise is None else settings.noise
         model = self._network()
         self.windows.measure(model.SCALING)
-        self.learner = ChunkLearner(model, settings.updates, settings.rate)
+        self.learner: ChunkLearner | NearestLearner
+        if isinstance(model, NearestFrame):
+            self.learner = NearestLearner(model, self._every)
+        else:
+            self.learner = ChunkLearner(model, settings.updates, settings.rate)
         self._rows = np.random.default_rng(settings.seed)
         self._shift = torch.Generator().manual_seed(settings.seed)
 
@@ -183,8 +194,11 @@ class SetTraining:
                 raise SourceError("no observed field has the shape of the action, from which it could be counted")
         return SetFields(observation, action, settings.execution, anchors, sizes), cameras
 
-    def _network(self) -> ACT | ChunkDenoiser:
+    def _network(self) -> ACT | ChunkDenoiser | NearestFrame:
         settings, fields = self.settings, self.fields
+        if settings.method == "nearest":
+            sizes = {field.name: fields.reductions[field.name].size for field in fields.images}
+            return NearestFrame(fields.size, sizes, settings.width)
         vision = {field.name: CameraNetwork() for field in fields.images}
         size = next((network.size for network in vision.values()), 0)
         shape = fields.size, fields.action_size, settings.execution
@@ -196,6 +210,8 @@ class SetTraining:
 
     def update(self) -> float:
         """Take one update, and return its loss."""
+        if isinstance(self.learner, NearestLearner):
+            return self.learner.update()
         numbers = self._rows.integers(len(self.windows), size=self.settings.batch)
         batch, fields = self.windows.at(numbers), self.fields
         images = {name: shifted(image, self._shift) for name, image in fields.image_tensors(batch.observation).items()}
@@ -203,6 +219,15 @@ class SetTraining:
         vectors = fields.vectors(batch.observation)
         vectors[:, -1] += self.noise * torch.randn_like(vectors[:, -1])
         return self.learner.update(vectors, images, chunk, batch.mask)
+
+    def _every(self) -> Iterator[Frames]:
+        """Yield frames of all windows, or of `_MOST_FRAMES` of them that are spread evenly."""
+        count, fields = len(self.windows), self.fields
+        numbers = np.unique(np.linspace(0, count - 1, min(count, _MOST_FRAMES)).round().astype(np.int64))
+        for begin in range(0, len(numbers), _FRAMES):
+            batch = self.windows.at(numbers[begin : begin + _FRAMES])
+            chunk = fields.scaled(fields.relative(batch.observation, batch.action))
+            yield fields.vectors(batch.observation), fields.image_tensors(batch.observation), chunk
 
     @property
     def policy(self) -> ChunkNetworkPolicy:

@@ -91,6 +91,32 @@ def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
 
 
 @pytest.mark.slow
+def test_a_small_set_with_a_camera_is_imitated_by_its_nearest_frame(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    h5py, rng = pytest.importorskip("h5py"), np.random.default_rng(0)
+    folder, places = tmp_path / "set", rng.permutation(12) * 4
+    folder.mkdir()
+    for number, place in enumerate(places):  # the camera alone shows where to go
+        state, image = rng.uniform(-1, 1, (6, 2)).astype(np.float32), rng.integers(0, 40, (6, 48, 48, 3), np.uint8)
+        image[:, 10:30, place : place + 4] = 255
+        with h5py.File(folder / f"episode_{number}.hdf5", "w") as file:
+            file.attrs["sim"] = True
+            file["observations/qpos"], file["observations/images/top"] = state, image
+            file["action"] = np.full((6, 1), place, np.float32)
+    assert main(["imitate", str(folder), "--chunk", "3", "--held-out", "0", "--out", str(tmp_path / "p.onnx")]) == 0
+    assert "learn by nearest" in capsys.readouterr().out
+    policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
+    answers = []
+    for place in places:  # other states and noise than those of the set
+        image = rng.integers(0, 40, (48, 48, 3), np.uint8)
+        image[10:30, place : place + 4] = 255
+        policy.reset()
+        answers.append(policy.act({"qpos": np.zeros(2, np.float32), "top_image": image})["target"].item())
+    assert np.mean(np.isclose(answers, places, atol=1e-3)) > 0.9
+
+
+@pytest.mark.slow
 def test_a_policy_of_percent_drives_an_arm_in_radians(recorded: Path, tmp_path: Path) -> None:
     assert _imitate(recorded, "--units", "percent", "--out", tmp_path / "p.onnx") == 0
     policy, own = (rlenv_robot.load_policy(tmp_path / "p.onnx") for _ in range(2))
