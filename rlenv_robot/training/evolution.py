@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Generation:
         mean: mean of the distribution of candidates, shape (n,).
         elapsed_s: time since the start, seconds.
         share: completed share of the search, 0 to 1, by generations or by seconds.
+        scores: the scores of all candidates, in the order in which they were drawn, shape (population,).
     """
 
     number: int
@@ -56,6 +57,7 @@ class Generation:
     mean: np.ndarray
     elapsed_s: float
     share: float
+    scores: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -64,7 +66,10 @@ class Generation:
 
 
 def search(
-    start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings
+    start: np.ndarray,
+    score: Callable[[np.ndarray, int], np.ndarray],
+    settings: SearchSettings,
+    earlier: Sequence[np.ndarray] = (),
 ) -> Iterator[Generation]:
     """Maximise a score by CMA-ES with a diagonal covariance, which takes negligible time compared with episodes.
 
@@ -75,6 +80,8 @@ def search(
         score: from a population (p, n) and the generation's number to scores (p,), higher is better. Within a
             generation every candidate should run the same episodes, and the next generation other ones.
         settings: see `SearchSettings`.
+        earlier: scores of the first generations of the same search, which was interrupted. They are taken in place of
+            ``score``, so that the search ends exactly where it would have ended without the interruption.
 
     Yields:
         Each generation, once all its candidates have scores.
@@ -93,7 +100,7 @@ def search(
     begun, varied = time.monotonic(), False
     for number in range(settings.generations):
         candidates = np.stack([optimizer.ask() for _ in range(settings.population)])
-        scores = score(candidates, number)
+        scores = earlier[number] if number < len(earlier) else score(candidates, number)
         optimizer.tell([(candidate, -value) for candidate, value in zip(candidates, scores, strict=True)])
         elapsed = time.monotonic() - begun
         share = min(1.0, max((number + 1) / settings.generations, elapsed / settings.seconds))
@@ -105,6 +112,7 @@ def search(
                 "search has no direction. To train, choose a reward that varies in a profile's [task.options]: "
                 "rewards = 'dense', or reward_from for a MuJoCo model. To retrain, record more varied episodes"
             )
-        yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed, share)
+        best, median = float(scores.max()), float(np.median(scores))
+        yield Generation(number, best, median, optimizer.mean.copy(), elapsed, share, scores)
         if last:
             return
