@@ -30,7 +30,7 @@ class ProgressFile:
     """
 
     def __init__(self, path: str | Path | None) -> None:
-        self._file = None if path is None else Path(path).open("w", encoding="utf-8")
+        self._file = None if path is None else Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - until `close`
 
     def add(
         self,
