@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
@@ -31,6 +32,11 @@ from rlenv_operate.episode import (
     teleop_world,
 )
 from rlenv_robot.env import Environment, Observer
+from rlenv_robot.policies.chunks import ChunkPredictor
+from rlenv_robot.policies.deployment import check_deployment, deployed_spec
+from rlenv_robot.policies.lineage import POLICY_DIGEST, policy_digest
+from rlenv_robot.policies.policy import SavedPolicy, begin_episode, load_policy
+from rlenv_robot.recording.observer import record_to
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import ActionBlender
@@ -38,8 +44,9 @@ from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.training.rollout import run_episode
 
-__all__ = ["Clutch", "Mover", "MoverSettings", "goal_of"]
+__all__ = ["Clutch", "Mover", "MoverSettings", "PolicyRun", "goal_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -155,6 +162,21 @@ class _Ending:
     verdict: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun:
+    """Episodes in which a policy moves the robot for a person.
+
+    Attributes:
+        path: the policy's file.
+        episodes: number of episodes.
+        ask: whether the person is asked for a verdict on each episode.
+    """
+
+    path: Path
+    episodes: int = 1
+    ask: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class _Arming:
     """A person's request for a reset; ``holds`` is how often somebody had asked to hold before."""
@@ -164,6 +186,7 @@ class _Arming:
     stop_number: int | None
     take: bool
     holds: int
+    run: PolicyRun | None
     done: Future[str]
 
     @property
@@ -173,6 +196,46 @@ class _Arming:
             return {}
         number = {} if self.stop_number is None else {"stop_number": self.stop_number}
         return {"clear_stop": self.clear_stop, **number}
+
+
+class _EndedByPerson(Exception):
+    """End an episode of a policy before the policy chooses its next action."""
+
+    def __init__(self, ending: _Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+@dataclass(frozen=True, slots=True)
+class _Supervised:
+    """A policy that a person may interrupt before each of its actions.
+
+    Attributes:
+        policy: the policy.
+        begin: called after each reset, before the first action.
+        look: called before each action; raises to end the episode.
+        show: called with the first observation of each episode.
+    """
+
+    policy: SavedPolicy
+    begin: Callable[[], None]
+    look: Callable[[], None]
+    show: Callable[[Arrays], None]
+    shown: list[bool] = field(default_factory=list)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self.shown.clear()
+        begin_episode(self.policy)
+        self.begin()
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the policy's action."""
+        self.look()
+        if not self.shown:
+            self.shown.append(True)
+            self.show(dict(observation))
+        return self.policy.act(observation)
 
 
 class Mover:
@@ -214,6 +277,8 @@ class Mover:
         self._owner: Visitor | None = None
         self._phase, self._engaged, self._recorded = Phase.IDLE, False, 0
         self._goal: JsonDict = {}
+        self._run_of: PolicyRun | None = None
+        self._episode_no = 0
         self._drive: tuple[Drive, float] | None = None
         self._ending: _Ending | None = None
         self._gone_s: float | None = None
@@ -240,15 +305,39 @@ class Mover:
         """Return the state as JSON data.
 
         Keys: ``owner`` (name) and ``owner_id`` of the person (`Visitor.id`), ``phase`` (`Phase`), ``engaged``,
-        ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, and ``goal`` of the
-        episode (`goal_of`).
+        ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, ``goal`` of the
+        episode (`goal_of`), ``policy`` (name of the policy that moves the robot; empty for none), and ``episode``
+        (number of its episode, from 1) of ``episodes``.
         """
         owner = self._owner
         return {
             "owner": "" if owner is None else owner.name, "owner_id": "" if owner is None else owner.id,
             "phase": self._phase.value, "engaged": self._engaged, "recorded": self._recorded,
             "recording": self._settings.record is not None, "task": self._settings.task, "goal": self._goal,
+            "policy": "" if self._run_of is None else self._run_of.path.name, "episode": self._episode_no,
+            "episodes": 0 if self._run_of is None else self._run_of.episodes,
         }  # fmt: skip
+
+    def check_idle(self) -> None:
+        """Refuse what is not possible while somebody moves the robot here.
+
+        Raises:
+            ValueError: an episode or a reset is under way.
+        """
+        owner = self._owner
+        if self._phase is not Phase.IDLE or self._waiting:
+            raise ValueError(f"{'somebody' if owner is None else owner.name} moves the robot here; end the episode")
+
+    def choose(self, name: str) -> None:
+        """Choose the task of the next episodes, with its own settings.
+
+        Raises:
+            ValueError: an episode or a reset is under way.
+        """
+        with self._lock:
+            self.check_idle()
+            self._settings = replace(self._settings, task=name, task_options={})
+        self.on_change()
 
     def check(self, kind: str, by: Visitor) -> None:
         """Refuse an act that a person's token does not allow in the present phase.
@@ -268,7 +357,15 @@ class Mover:
         if why is not None:
             raise ValueError(f"{by.name} {why}. Stop is always possible")
 
-    def arm(self, by: Visitor, clear_stop: str = "", stop_number: int | None = None, *, take: bool = False) -> str:
+    def arm(
+        self,
+        by: Visitor,
+        clear_stop: str = "",
+        stop_number: int | None = None,
+        *,
+        take: bool = False,
+        run: PolicyRun | None = None,
+    ) -> str:
         """Reset the robot, and begin an episode in which the person may move it; return after the reset.
 
         Args:
@@ -276,12 +373,13 @@ class Mover:
             clear_stop: what was found at the stopped robot, and why it may move again.
             stop_number: number of the newest stop that the person saw; a later one is not cleared.
             take: whether to take the robot over from another client or visitor.
+            run: the policy that moves the robot in the person's place, from the end of the reset on; None for none.
 
         Returns:
             A message for the person.
 
         Raises:
-            RobotError: the robot could not be reset.
+            RobotError: the robot could not be reset, or the policy does not fit it.
             ValueError: the person may not do this, or the task does not fit the robot.
         """
         with self._lock:
@@ -290,7 +388,7 @@ class Mover:
                 raise ValueError("a reset is under way already")
             self._waiting = True
             self._ending = _Ending(f"armed anew by {by.name}", by.name)
-            arming = _Arming(by, clear_stop, stop_number, take, self._holds, Future())
+            arming = _Arming(by, clear_stop, stop_number, take, self._holds, run, Future())
         self._questions.give_up()  # of the episode before, which may wait for its verdict
         self._armings.put(arming)
         return arming.done.result()
@@ -413,7 +511,7 @@ class Mover:
             finally:
                 with self._lock:
                     self._robot, self._engaged, self._waiting, self._goal = None, False, False, {}
-                    self._owner = None
+                    self._owner, self._run_of, self._episode_no = None, None, 0
                 self._set(Phase.IDLE)
 
     def _session(self, arming: _Arming) -> None:
@@ -421,10 +519,14 @@ class Mover:
         self.check("arm with take" if arming.take else "arm", arming.by)  # it may have waited
         with self._lock:
             self._ending, self._gone_s, self._drive = None, None, None
-            self._owner, self._waiting = arming.by, True
+            self._owner, self._waiting, self._run_of = arming.by, True, arming.run
         self._set(Phase.ARMING)
+        policy = None if arming.run is None else load_policy(arming.run.path)
         world = self._world(arming)
-        with Environment(world, None, self._observer(world, arming.by.name)) as env:
+        with Environment(world, None, self._observer(world, arming.by.name, arming.run)) as env:
+            if arming.run is not None and policy is not None:
+                self._run_policy(env, world, policy, arming, arming.run)
+                return
             if self._holds != arming.holds:
                 raise EpisodeError("nothing moved: somebody asked to hold before the reset began")
             table = env.reset(arming.options)
@@ -437,10 +539,58 @@ class Mover:
             self._episode(env, world.robot.spec, table)
             self._recorded += env.is_recorded
 
+    def _run_policy(
+        self, env: Environment, world: RobotWorld, policy: SavedPolicy, arming: _Arming, run: PolicyRun
+    ) -> None:
+        """Let a policy move the robot, episode after episode, until one of them does not end by itself."""
+        policy.check(env.observation, env.action)
+        if isinstance(policy, ChunkPredictor):
+            raise ValueError(f"{run.path.name} predicts chunks; run it with `rlenv-robot run` (docs/chunks.md)")
+        notes = check_deployment(policy, deployed_spec(world))
+        options: Options = arming.options
+        for number in range(1, run.episodes + 1):
+            self._episode_no = number
+            self._set(Phase.ARMING)
+            self._judge.given = None if run.ask else Answer(f"console: {arming.by.name}", "", None)
+
+            def begin() -> None:
+                if self._holds != arming.holds:
+                    raise EpisodeError("somebody asked to hold during the reset; the robot holds")
+                with self._lock:
+                    self._waiting = False
+                if not arming.done.done():
+                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *notes]))
+                self._set(Phase.MOVING)
+
+            supervised = _Supervised(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))
+            try:
+                *_, outcome = run_episode(env, supervised, options)
+            except _EndedByPerson as ended:
+                self._judge.given = Answer(f"console: {ended.ending.by}", "", ended.ending.verdict)
+                env.end(ended.ending.reason)
+                self._recorded += env.is_recorded
+                return
+            self._recorded += env.is_recorded
+            self.on_change()
+            if outcome is None or outcome.end not in ("terminated", "time") or self._next_ending() is not None:
+                return
+            options = {}
+
+    def _look_at_ending(self) -> None:
+        ending = self._next_ending()
+        if ending is not None:
+            raise _EndedByPerson(ending)
+
+    def _show_goal(self, chosen: Task, observation: Arrays) -> None:
+        self._goal = goal_of(chosen, observation)
+        self.on_change()
+
     def _world(self, arming: _Arming) -> RobotWorld:
         resolved = self._task()
         take: Literal["no", "force"] = "force" if arming.take else "no"
-        remote = robot(robot_model_of(resolved), self._address, keys=self._keys, take=take)
+        remote = robot(
+            robot_model_of(resolved), self._address, keys=self._keys, take=take, client=f"{arming.by.name} (console)"
+        )
         world = teleop_world(remote, resolved, self._judge)
         self._robot = remote
         return world
@@ -453,9 +603,14 @@ class Mover:
         with closing(RemoteRobot(self._address, keys=self._keys)) as remote:
             return Free.of_registered(remote.spec.name, options.get("steps", FREE_STEPS))
 
-    def _observer(self, world: RobotWorld, by: str) -> Observer | None:
+    def _observer(self, world: RobotWorld, by: str, run: PolicyRun | None) -> Observer | None:
         settings = self._settings
-        return None if settings.record is None else expert_recorder(settings.record, world, by, settings.key)
+        if settings.record is None:
+            return None
+        if run is None:
+            return expert_recorder(settings.record, world, by, settings.key)
+        info = {"policy": run.path.name, POLICY_DIGEST: policy_digest(run.path), "operator": by}
+        return record_to(Path(settings.record), world, info, key=settings.key)
 
     def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""
@@ -491,6 +646,7 @@ class Mover:
         return state not in ("", "ready", "running") and known_s > armed_s + _FRESH_S
 
     def _next_ending(self) -> _Ending | None:
+        """Return why a person's act ends the episode, or None."""
         gone_s, owner = self._gone_s, self._owner
         if gone_s is not None and owner is not None and self._now() - gone_s > GONE_S:
             return _Ending(f"the page of {owner.name} is gone", owner.name)
