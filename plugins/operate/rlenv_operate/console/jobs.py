@@ -88,11 +88,12 @@ class Job:
     def view(self) -> JsonDict:
         """Return the job for a page, as plain data."""
         stride = -(-len(self.curve) // _MOST_POINTS) or 1
+        curve = [point for at, point in enumerate(self.curve) if at % stride == 0 or at + 1 == len(self.curve)]
         return {
             "step": self.step, "command": self.command, "by": self.by, "state": self.state, "tail": self.tail,
             "share": self.newest.get("share"), "remark": self.newest.get("remark", ""),
             "ask": self.newest.get("ask", "") if self.state == "running" else "",
-            "began_s": self.began_s, "curve": [*self.curve[::stride], *self.curve[-1:]],
+            "began_s": self.began_s, "curve": curve,
         }  # fmt: skip
 
     def look(self) -> bool:

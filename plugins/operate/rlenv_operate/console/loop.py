@@ -24,7 +24,7 @@ from rlenv_operate.console.messages import Job as JobMessage
 from rlenv_operate.console.mover import Mover
 from rlenv_robot.registry import environment_names, task
 from rlenv_robot.rendering.show import find_episode
-from rlenv_robot.robot_models import find_robot_model, robot_names
+from rlenv_robot.robot_models import RobotModel, find_robot_model, robot_names
 from rlenv_robot.training.trainers import trainer_names
 
 __all__ = ["Choice", "Loop", "results_text"]
@@ -246,7 +246,7 @@ class Loop:
             choice = Choice(**json.loads((self.folder / "choice.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
-        return choice if choice.task in self._offered.get(choice.robot, (None, []))[1] else None
+        return choice if choice.robot in self._offered and choice.task in self._offered[choice.robot][1] else None
 
     def _new_name(self, name: str) -> str:
         if not _NAME.fullmatch(name):
@@ -314,7 +314,7 @@ def _row(name: str, episodes: list[JsonDict]) -> JsonDict:
     }  # fmt: skip
 
 
-def _offered_robots() -> dict[str, tuple[object, list[str]]]:
+def _offered_robots() -> dict[str, tuple[RobotModel, list[str]]]:
     """Return the robots that can be served here, each with its model and its tasks."""
     tasks = defaultdict[str, list[str]](list)
     for name in environment_names():

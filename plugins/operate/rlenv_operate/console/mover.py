@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from hal import Answer, EpisodeError, Robot, RobotError, RobotSpec
 from hal.field import JsonDict
+from hal.wrapper import RobotWrapper
 from real import RemoteRobot
 from real.protocol.access import Phase, may, refusal
 from rlenv_operate.console.access import Visitor
@@ -60,6 +61,9 @@ _IDLE_S = 0.02
 
 _RIGHTS_S = 0.05
 """Time between two looks at the rights of the person who moves the robot, in seconds."""
+
+_ORDERLY, _HELD = ("terminated", "time"), "no valid command"
+"""Ends of an episode, and a part of the watchdog's reason, after which a policy goes on with the next episode."""
 
 _FRESH_S = 0.5
 """Time after a reset from which on the telemetry is known to be younger than it, in seconds."""
@@ -278,7 +282,7 @@ class Mover:
         self._phase, self._engaged, self._recorded = Phase.IDLE, False, 0
         self._goal: JsonDict = {}
         self._run_of: PolicyRun | None = None
-        self._episode_no = 0
+        self._episode_no, self._last = 0, ""
         self._drive: tuple[Drive, float] | None = None
         self._ending: _Ending | None = None
         self._gone_s: float | None = None
@@ -307,7 +311,7 @@ class Mover:
         Keys: ``owner`` (name) and ``owner_id`` of the person (`Visitor.id`), ``phase`` (`Phase`), ``engaged``,
         ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, ``goal`` of the
         episode (`goal_of`), ``policy`` (name of the policy that moves the robot; empty for none), and ``episode``
-        (number of its episode, from 1) of ``episodes``.
+        (number of its episode, from 1) of ``episodes``, and ``last`` (how the newest episode of a policy ended).
         """
         owner = self._owner
         return {
@@ -315,7 +319,7 @@ class Mover:
             "phase": self._phase.value, "engaged": self._engaged, "recorded": self._recorded,
             "recording": self._settings.record is not None, "task": self._settings.task, "goal": self._goal,
             "policy": "" if self._run_of is None else self._run_of.path.name, "episode": self._episode_no,
-            "episodes": 0 if self._run_of is None else self._run_of.episodes,
+            "episodes": 0 if self._run_of is None else self._run_of.episodes, "last": self._last,
         }  # fmt: skip
 
     def check_idle(self) -> None:
@@ -496,6 +500,11 @@ class Mover:
         """Ask the owner for the verdict on an episode that has ended by itself."""
         owner = self._owner
         assert owner is not None  # an episode has one
+        if isinstance(self._robot, RobotWrapper):
+            with suppress(RobotError):  # of a robot that was stopped or lost
+                self._robot.end_episode(
+                    "the episode is over; its verdict is asked for"
+                )  # or its watchdog would hold it
         self._set(Phase.JUDGING)
         return self._questions.judge(text, deadline_s, owner.id)
 
@@ -543,6 +552,7 @@ class Mover:
         self, env: Environment, world: RobotWorld, policy: SavedPolicy, arming: _Arming, run: PolicyRun
     ) -> None:
         """Let a policy move the robot, episode after episode, until one of them does not end by itself."""
+        self._last = ""
         policy.check(env.observation, env.action)
         if isinstance(policy, ChunkPredictor):
             raise ValueError(f"{run.path.name} predicts chunks; run it with `rlenv-robot run` (docs/chunks.md)")
@@ -569,10 +579,13 @@ class Mover:
                 self._judge.given = Answer(f"console: {ended.ending.by}", "", ended.ending.verdict)
                 env.end(ended.ending.reason)
                 self._recorded += env.is_recorded
+                self._last = f"{run.path.name}: ended in episode {number}; {ended.ending.reason}"
                 return
             self._recorded += env.is_recorded
+            assert outcome is not None
+            self._last = f"{run.path.name}: {number} of {run.episodes} episodes; {outcome.end}"
             self.on_change()
-            if outcome is None or outcome.end not in ("terminated", "time") or self._next_ending() is not None:
+            if self._next_ending() is not None or not (outcome.end in _ORDERLY or _HELD in outcome.end):
                 return
             options = {}
 

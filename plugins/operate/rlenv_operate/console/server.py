@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from real.control.limits import RateLimiter
 from real.protocol.access import may
 from real.protocol.text import printable
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.acts import ActLog, Acts
+from rlenv_operate.console.acts import ActLog, ActRecord, Acts
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
 from rlenv_operate.console.loop import Loop, results_text
 from rlenv_operate.console.messages import (
@@ -380,15 +381,19 @@ class ConsoleServer:
 
     async def _carry_out(self, page: _Page, act: Act | Job) -> None:
         """Carry out an act on a thread; stops have threads of their own."""
-        is_act = isinstance(act, Act)
-        pool: Executor = self._stops if is_act and act.act == "stop" else self._ordinary
-        carry_out = partial(self._acts.carry_out, act) if is_act else partial(self._acts.carry_out_job, act)
+        pool: Executor = self._ordinary
+        carry_out: Callable[[Visitor], ActRecord]
+        if isinstance(act, Act):
+            pool = self._stops if act.act == "stop" else pool
+            carry_out = partial(self._acts.carry_out, act)
+        else:
+            carry_out = partial(self._acts.carry_out_job, act)
         record = await asyncio.get_running_loop().run_in_executor(pool, carry_out, page.visitor)
         answer = {"t": "outcome", "id": act.id, "act": record.act, "ok": record.ok, "text": record.outcome}
         page.answers.append(json.dumps(answer))
         page.news.set()
         self._publish("acts")
-        if not is_act:
+        if isinstance(act, Job):
             self._publish("loop")
 
     async def _replay(self, page: _Page, question: Replay | Results) -> None:

@@ -233,7 +233,7 @@ function renderActsAllowed(gone) {
 function renderQuestion() {
   $("question").hidden = !question;
   if (!question) return;
-  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.owner_id && question.owner_id !== me.id ? `(${state.mover.owner})` : "", question.text];
+  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.owner_id && question.owner_id !== me.id ? `(${state.mover.owner})` : "", question.owner_id ? "" : question.text];
   if (question.kind === "reset" && question.verdict) words.push(question.chosen ? `${t("chosen")}: ${t(question.chosen)}` : t("and_verdict"));
   put($("question-text"), words.filter(Boolean).join(" – "));
 }

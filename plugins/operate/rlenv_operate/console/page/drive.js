@@ -7,7 +7,7 @@ const pressed = new Set();
 let engaged = false, device = "keyboard";
 
 const size = () => (robot ? robot.commands.reduce((sum, command) => sum + command.elements.length, 0) : 0);
-const mineToMove = () => mayMove() && state && mine() && (state.mover.phase === "armed" || state.mover.phase === "moving");
+const mineToMove = () => mayMove() && state && mine() && !state.mover.policy && (state.mover.phase === "armed" || state.mover.phase === "moving");
 
 function keyAxes() {
   const slow = pressed.has("ShiftLeft") || pressed.has("ShiftRight") ? 0.3 : 1;
@@ -175,7 +175,7 @@ function renderPad() {
   const pad = $("pad");
   pad.dataset.engaged = String(engaged);
   const owner = state.mover.owner;
-  const text = engaged ? t("engaged") : mineToMove() ? t("released") : owner && !mine() ? `${owner} ${t("others")}` : t("not_armed");
+  const text = state.mover.policy ? t("policy_moves") : engaged ? t("engaged") : mineToMove() ? t("released") : owner && !mine() ? `${owner} ${t("others")}` : t("not_armed");
   put($("clutch"), text);
 }
 

@@ -114,7 +114,7 @@ const loop = {
     };
     const asked = Boolean(question && question.kind === "verdict");
     for (const name of STEPS) {
-      const note = this.runs(name) || (name === "run" && state?.mover.policy) ? t("now") : name === "judge" && asked ? t("asked") : marks[name] ? "✓" : "";
+      const note = (name !== "robot" && this.runs(name)) || (name === "run" && state?.mover.policy) ? t("now") : name === "judge" && asked ? t("asked") : marks[name] ? "✓" : "";
       put(document.querySelector(`[data-step=${name}] small`), note);
     }
     for (const button of document.querySelectorAll("#loop [data-job-do]")) {
@@ -128,12 +128,14 @@ const loop = {
       button.classList.toggle("asked", like.classList.contains("asked"));
     }
     $("run-start").disabled = !may || !live || !s.policies.length || Boolean(state?.mover.owner);
+    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), words);
+    for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
+    for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
     put($("no-calibration"), t(s.needs_calibration ? "calibrate_help" : "no_calibration"));
     put($("loop-folder"), `${t("loop_folder")} ${s.folder}`);
-    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), words);
     for (const step of ["robot", "calibrate", "train", "retrain"]) if (this.step === step) this.renderJob(step);
     const mover = state?.mover;
-    put($("run-now"), mover?.policy ? `${mover.policy}: ${t("episode")} ${mover.episode} / ${mover.episodes}, ${t(mover.phase)}, ${mover.owner}` : "");
+    put($("run-now"), mover?.policy ? `${mover.policy}: ${t("episode")} ${mover.episode} / ${mover.episodes}, ${t(mover.phase)}, ${mover.owner}` : say(mover?.last));
     put($("record-now"), mover?.recording ? `${mover.recorded} ${t("recorded_episodes")}` : "");
     put($("judge-now"), asked ? $("question-text").textContent : t("judge_none"));
     if (mover && mover.recorded !== this.counted && !mover.owner) { this.counted = mover.recorded; send({ t: "results" }); }

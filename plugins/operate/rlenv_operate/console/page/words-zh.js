@@ -56,6 +56,9 @@ WORDS.zh = {
 const STEP = (name) => t(`step_${name}`);
 const PHRASES = [
   [/^the server of (.*) starts$/, (_, what) => `${what} 的服务器正在启动`], [/^chosen; calibrate the arm before it is served$/, () => "已选择；请先标定机械臂"],
+  [/^(\S+): (\d+) of (\d+) episodes; (.*)$/, (_, what, one, all, end) => `${what}：${one} / ${all} 个回合；${end === "time" ? "时间到" : end === "terminated" ? "任务结束" : say(end)}`],
+  [/^(\S+): ended in episode (\d+); (.*)$/, (_, what, number, end) => `${what}：在第 ${number} 个回合结束；${say(end)}`], [/^fault: (.*)$/, (_, rest) => `故障：${say(rest)}`],
+  [/^the episode is over; its verdict is asked for$/, () => "回合结束，正在询问评判"],
   [/^the calibration begins$/, () => "标定开始"], [/^the training of (.*) begins$/, (_, what) => `${what} 的训练开始`], [/^the training of (.*) goes on$/, (_, what) => `${what} 的训练继续`],
   [/^the retraining of (.*) begins$/, (_, what) => `${what} 的再训练开始`], [/^(\w+) has ended$/, (_, step) => `${STEP(step)}已结束`], [/^nothing ran$/, () => "没有正在运行的任务"],
   [/^(\w+) asks for nothing now$/, (_, step) => `${STEP(step)}当前没有询问`], [/^(\w+) runs already, started by (.*); stop it first$/, (_, step, who) => `${STEP(step)}已在运行，由 ${who} 启动；请先结束它`],
