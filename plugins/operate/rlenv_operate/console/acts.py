@@ -19,7 +19,8 @@ from real.protocol.text import printable
 from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.loop import Loop
 from rlenv_operate.console.messages import Act, Job
-from rlenv_operate.console.mover import Mover, PolicyRun
+from rlenv_operate.console.mover import Mover
+from rlenv_operate.console.policy_run import PolicyRun
 from rlenv_operate.console.questions import QuestionBox
 from rlenv_robot.serving.stopper import Stopper
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,6 +104,9 @@ class Job:
         if self.state == "running" and code is not None:
             self._read()
             self.state = "done" if code == 0 else "stopped" if self.ending else "failed"
+            if self.process.stdin is not None:
+                with suppress(OSError):  # an answer that was not read
+                    self.process.stdin.close()
             changed = True
         return changed
 
@@ -182,6 +186,7 @@ class Jobs:
                 raise ValueError("the console is ending")
             if self.runs(step):
                 raise ValueError(f"{step} runs already, started by {self._jobs[step].by}; stop it first")
+            self.end(step)  # which takes up that it has ended
             stem = self._kept.absolute() / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{step}"
             log, report = stem.with_suffix(".log"), stem.with_suffix(".jsonl")
             if progress:
@@ -203,7 +208,10 @@ class Jobs:
         A process that does not end in time is terminated, and then killed.
         """
         job = self._jobs.get(step)
-        if job is None or job.process.poll() is not None:
+        if job is None:
+            return False
+        if job.process.poll() is not None:
+            self._look(job)
             return False
         job.ending = True
         for number, patience_s in ((signal.SIGINT, seconds), (signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):

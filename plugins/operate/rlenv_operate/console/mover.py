@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -22,32 +22,29 @@ from hal.wrapper import RobotWrapper
 from real import RemoteRobot
 from real.protocol.access import Phase, may, refusal
 from rlenv_operate.console.access import Visitor
+from rlenv_operate.console.clutch import Clutch
 from rlenv_operate.console.hand import HandFollower
 from rlenv_operate.console.messages import Drive
+from rlenv_operate.console.policy_run import EndedByPerson, Ending, PolicyRun, SupervisedPolicy, may_go_on
 from rlenv_operate.console.questions import QuestionBox
 from rlenv_operate.episode import (
     FREE_STEPS,
     GivenVerdict,
-    bounded_velocity,
     expert_recorder,
     teleop_world,
 )
 from rlenv_robot.env import Environment, Observer
-from rlenv_robot.policies.chunks import ChunkPredictor
-from rlenv_robot.policies.deployment import check_deployment, deployed_spec
-from rlenv_robot.policies.lineage import POLICY_DIGEST, policy_digest
-from rlenv_robot.policies.policy import SavedPolicy, begin_episode, load_policy
+from rlenv_robot.policies.policy import SavedPolicy
 from rlenv_robot.recording.observer import record_to
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.training.rollout import run_episode
 
-__all__ = ["Clutch", "Mover", "MoverSettings", "PolicyRun", "goal_of"]
+__all__ = ["Mover", "MoverSettings", "goal_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +58,6 @@ _IDLE_S = 0.02
 
 _RIGHTS_S = 0.05
 """Time between two looks at the rights of the person who moves the robot, in seconds."""
-
-_ORDERLY, _HELD = ("terminated", "time"), "no valid command"
-"""Ends of an episode, and a part of the watchdog's reason, after which a policy goes on with the next episode."""
 
 _FRESH_S = 0.5
 """Time after a reset from which on the telemetry is known to be younger than it, in seconds."""
@@ -95,92 +89,6 @@ class MoverSettings:
             raise ValueError(f"velocity is {self.velocity}, it must be above 0 and finite")
 
 
-class Clutch:
-    """Convert a person's input to targets, relative to the robot's applied command at engagement.
-
-    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A target is at most
-    ``velocity * period_s`` from the applied command (`ActionBlender`), a step that the guard beside the motors allows.
-
-    Args:
-        spec: the spec of the robot; its commands are targets of float types.
-        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
-
-    Raises:
-        SpecError: a command is not of a float type.
-    """
-
-    def __init__(self, spec: RobotSpec, velocity: float) -> None:
-        self._spec = spec
-        self.velocity = bounded_velocity(spec, velocity)
-        self._stride = self.velocity * spec.period_s
-        self._blender = ActionBlender(spec.commands, self.velocity, spec.period_s)
-        self._target: Arrays | None = None
-
-    @property
-    def engaged(self) -> bool:
-        """Whether the clutch is closed."""
-        return self._target is not None
-
-    @property
-    def size(self) -> int:
-        """The number of input axes: one for each commanded value."""
-        return sum(field.size for field in self._spec.commands)
-
-    def open(self) -> None:
-        """Open the clutch: the robot holds, and the next engagement begins at its command then."""
-        self._target = None
-
-    def next(self, axes: list[float] | None, applied: Arrays) -> Arrays:
-        """Return the action for this control period.
-
-        Args:
-            axes: requested velocity of each commanded value in the order of the spec, as a share of the maximum; None
-                while the clutch is open.
-            applied: the command that was applied last.
-        """
-        if axes is None:
-            self.open()
-            return applied
-        if self._target is None:
-            self._target = {name: np.asarray(value, np.float64) for name, value in applied.items()}
-            return applied
-        shares = np.zeros(self.size)
-        shares[: min(len(axes), self.size)] = axes[: self.size]
-        target, start = {}, 0
-        for command in self._spec.commands:
-            share = shares[start : start + command.size].reshape(command.shape)
-            start += command.size
-            # A number that nobody moves stays where its target is; a moved one runs ahead of the robot by a stride.
-            wanted = np.where(share == 0, self._target[command.name], applied[command.name] + self._stride * share)
-            target[command.name] = np.clip(wanted, *command.bounds)
-        self._target = target
-        return self._blender.choose(applied, target, applied).action
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """The reason for an episode's end, and the verdict, if a person gave one."""
-
-    reason: str
-    by: str
-    verdict: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRun:
-    """Episodes in which a policy moves the robot for a person.
-
-    Attributes:
-        path: the policy's file.
-        episodes: number of episodes.
-        ask: whether the person is asked for a verdict on each episode.
-    """
-
-    path: Path
-    episodes: int = 1
-    ask: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class _Arming:
     """A person's request for a reset; ``holds`` is how often somebody had asked to hold before."""
@@ -200,46 +108,6 @@ class _Arming:
             return {}
         number = {} if self.stop_number is None else {"stop_number": self.stop_number}
         return {"clear_stop": self.clear_stop, **number}
-
-
-class _EndedByPerson(Exception):
-    """End an episode of a policy before the policy chooses its next action."""
-
-    def __init__(self, ending: _Ending) -> None:
-        super().__init__(ending.reason)
-        self.ending = ending
-
-
-@dataclass(frozen=True, slots=True)
-class _Supervised:
-    """A policy that a person may interrupt before each of its actions.
-
-    Attributes:
-        policy: the policy.
-        begin: called after each reset, before the first action.
-        look: called before each action; raises to end the episode.
-        show: called with the first observation of each episode.
-    """
-
-    policy: SavedPolicy
-    begin: Callable[[], None]
-    look: Callable[[], None]
-    show: Callable[[Arrays], None]
-    shown: list[bool] = field(default_factory=list)
-
-    def reset(self) -> None:
-        """Begin an episode."""
-        self.shown.clear()
-        begin_episode(self.policy)
-        self.begin()
-
-    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the policy's action."""
-        self.look()
-        if not self.shown:
-            self.shown.append(True)
-            self.show(dict(observation))
-        return self.policy.act(observation)
 
 
 class Mover:
@@ -284,7 +152,7 @@ class Mover:
         self._run_of: PolicyRun | None = None
         self._episode_no, self._last = 0, ""
         self._drive: tuple[Drive, float] | None = None
-        self._ending: _Ending | None = None
+        self._ending: Ending | None = None
         self._gone_s: float | None = None
         self._robot: Robot | None = None
         self._holds, self._waiting = 0, False
@@ -391,7 +259,7 @@ class Mover:
             if self._waiting:
                 raise ValueError("a reset is under way already")
             self._waiting = True
-            self._ending = _Ending(f"armed anew by {by.name}", by.name)
+            self._ending = Ending(f"armed anew by {by.name}", by.name)
             arming = _Arming(by, clear_stop, stop_number, take, self._holds, run, Future())
         self._questions.give_up()  # of the episode before, which may wait for its verdict
         self._armings.put(arming)
@@ -418,7 +286,7 @@ class Mover:
                 return False
             busy = self._waiting or self._phase is not Phase.IDLE
             self._holds += 1
-            self._drive, self._ending = None, _Ending(reason, by)
+            self._drive, self._ending = None, Ending(reason, by)
             robot = self._robot if self._phase is Phase.ARMING else None
         _log.info("the console's episode was aborted: %s", reason)
         self._questions.give_up()
@@ -439,7 +307,7 @@ class Mover:
             self.check("verdict", by)
             if self._phase is Phase.JUDGING:
                 return self._questions.answer_verdict(by.name, verdict, note)
-            self._ending = _Ending(f"{verdict}, says {by.name}", by.name, verdict)
+            self._ending = Ending(f"{verdict}, says {by.name}", by.name, verdict)
         return f"{verdict}; the episode ends"
 
     def drive(self, by: Visitor, drive: Drive) -> None:
@@ -530,7 +398,7 @@ class Mover:
             self._ending, self._gone_s, self._drive = None, None, None
             self._owner, self._waiting, self._run_of = arming.by, True, arming.run
         self._set(Phase.ARMING)
-        policy = None if arming.run is None else load_policy(arming.run.path)
+        policy = None if arming.run is None else arming.run.load()
         world = self._world(arming)
         with Environment(world, None, self._observer(world, arming.by.name, arming.run)) as env:
             if arming.run is not None and policy is not None:
@@ -553,10 +421,7 @@ class Mover:
     ) -> None:
         """Let a policy move the robot, episode after episode, until one of them does not end by itself."""
         self._last = ""
-        policy.check(env.observation, env.action)
-        if isinstance(policy, ChunkPredictor):
-            raise ValueError(f"{run.path.name} predicts chunks; run it with `rlenv-robot run` (docs/chunks.md)")
-        notes = check_deployment(policy, deployed_spec(world))
+        notes = run.check(policy, env)
         options: Options = arming.options
         for number in range(1, run.episodes + 1):
             self._episode_no = number
@@ -572,10 +437,10 @@ class Mover:
                     arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *notes]))
                 self._set(Phase.MOVING)
 
-            supervised = _Supervised(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))
+            supervised = SupervisedPolicy(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))
             try:
                 *_, outcome = run_episode(env, supervised, options)
-            except _EndedByPerson as ended:
+            except EndedByPerson as ended:
                 self._judge.given = Answer(f"console: {ended.ending.by}", "", ended.ending.verdict)
                 env.end(ended.ending.reason)
                 self._recorded += env.is_recorded
@@ -585,14 +450,14 @@ class Mover:
             assert outcome is not None
             self._last = f"{run.path.name}: {number} of {run.episodes} episodes; {outcome.end}"
             self.on_change()
-            if self._next_ending() is not None or not (outcome.end in _ORDERLY or _HELD in outcome.end):
+            if self._next_ending() is not None or not may_go_on(outcome):
                 return
             options = {}
 
     def _look_at_ending(self) -> None:
         ending = self._next_ending()
         if ending is not None:
-            raise _EndedByPerson(ending)
+            raise EndedByPerson(ending)
 
     def _show_goal(self, chosen: Task, observation: Arrays) -> None:
         self._goal = goal_of(chosen, observation)
@@ -622,8 +487,7 @@ class Mover:
             return None
         if run is None:
             return expert_recorder(settings.record, world, by, settings.key)
-        info = {"policy": run.path.name, POLICY_DIGEST: policy_digest(run.path), "operator": by}
-        return record_to(Path(settings.record), world, info, key=settings.key)
+        return record_to(Path(settings.record), world, run.info(by), key=settings.key)
 
     def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""
@@ -658,11 +522,11 @@ class Mover:
         state, known_s = self._robot_state()
         return state not in ("", "ready", "running") and known_s > armed_s + _FRESH_S
 
-    def _next_ending(self) -> _Ending | None:
+    def _next_ending(self) -> Ending | None:
         """Return why a person's act ends the episode, or None."""
         gone_s, owner = self._gone_s, self._owner
         if gone_s is not None and owner is not None and self._now() - gone_s > GONE_S:
-            return _Ending(f"the page of {owner.name} is gone", owner.name)
+            return Ending(f"the page of {owner.name} is gone", owner.name)
         return self._ending
 
     def _newest_drive(self) -> Drive | None:
