@@ -182,7 +182,8 @@ class Loop:
         (self.folder / "choice.json").write_text(json.dumps(asdict(choice)), encoding="utf-8")
         if choice.where == VIRTUAL and not self.jobs.runs("virtual"):
             words = ["robot", "twin", choice.robot, "--bus", "--link", _BUS, "--uncalibrated"]
-            self.jobs.start("virtual", words, by, progress=False)
+            held = ["0"] * len(find_robot_model(choice.robot).load_arm().joints)  # in its zero pose, to calibrate it
+            self.jobs.start("virtual", [*words, "--hand", *held], by, progress=False)
         if self._needs_calibration() and not (self.folder / _CALIBRATION).exists():
             return "chosen; calibrate the arm before it is served"
         (self.folder / _PROFILE).write_text(self._profile(choice), encoding="utf-8")

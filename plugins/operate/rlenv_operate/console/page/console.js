@@ -12,6 +12,7 @@ function translate() {
   if (replay.shown) replay.show();
   comparison.label();
   loop.translate();
+  touch.label();
   render();
 }
 
@@ -225,7 +226,7 @@ function renderActsAllowed(gone) {
   const verdict = asks.owner_id ? asks.owner_id === me.id : asks.kind === "verdict" || (asks.kind === "reset" && asks.verdict) || (!question && mine() && (phase === "armed" || phase === "moving"));
   for (const button of document.querySelectorAll("[data-act]")) {
     const name = button.dataset.act;
-    button.disabled = !(name in allowed ? allowed[name] : verdict);
+    button.disabled = !(name in allowed ? allowed[name] : verdict && (name === "discard" || !loop.blind()));
     button.classList.toggle("asked", (asks.kind === "reset" && name === "reset_done") || (asks.kind === "verdict" && ["success", "failure", "discard"].includes(name)));
   }
 }

@@ -44,6 +44,7 @@ const touch = {
   label() {
     const names = robot ? robot.commands.flatMap((command) => command.elements).slice(4 * this.group, 4 * this.group + 4) : [];
     put($("touch-group"), names.join(", "));
+    $("touch-group").setAttribute("aria-label", `${t("touch_group")} ${names.join(", ")}`); // with the words that one sees
   },
   open() {
     for (const number of [0, 1]) {

@@ -15,6 +15,8 @@ const loop = {
     if (!job || job.state !== "running") return t(this.runs("calibrate") ? "calibrating" : this.state.choice ? "no_server" : "no_robot");
     return this.seenLive === job.began_s ? "" : t("server_starts");
   },
+  /** Whether nobody can see what the robot does: a simulated one that can't be drawn here. */
+  blind() { return this.on && Boolean(this.state.choice) && !this.state.choice.where.startsWith("/") && !scene.gl && !(robot && robot.cameras.length); },
   take(message) {
     const first = !this.on, ran = this.runs("retrain") || this.runs("train");
     this.state = message;
@@ -137,7 +139,7 @@ const loop = {
     const mover = state?.mover;
     put($("run-now"), mover?.policy ? `${mover.policy}: ${t("episode")} ${mover.episode} / ${mover.episodes}, ${t(mover.phase)}, ${mover.owner}` : say(mover?.last));
     put($("record-now"), mover?.recording ? `${mover.recorded} ${t("recorded_episodes")}` : "");
-    put($("judge-now"), asked ? $("question-text").textContent : t("judge_none"));
+    put($("judge-now"), [asked ? $("question-text").textContent : t("judge_none"), this.blind() ? t("blind") : ""].filter(Boolean).join(" "));
     if (mover && mover.recorded !== this.counted && !mover.owner) { this.counted = mover.recorded; send({ t: "results" }); }
   },
   renderJob(step) {
@@ -151,7 +153,7 @@ const loop = {
       box.replaceChildren(...Object.values(made));
     }
     const made = this.boxes[step], running = job.state === "running";
-    put(made.state, `${t(`j_${job.state}`)} – ${job.by}${running && job.remark && !job.ask ? ` – ${job.remark}` : ""}`);
+    put(made.state, `${t(`j_${job.state}`)} – ${job.by}${running && job.remark && !job.ask ? ` – ${say(job.remark)}` : ""}`);
     made.state.className = job.state === "failed" ? "bad" : job.state === "done" ? "good" : "";
     made.bar.hidden = job.share === null || job.share === undefined;
     made.bar.value = job.share || 0;
