@@ -272,9 +272,9 @@ def _demonstrations(args: argparse.Namespace, settings: JsonObject) -> SourceDat
 def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.policies.feedback import FeedbackPolicy
     from rlenv_robot.registry import make_vector
+    from rlenv_robot.training.evolution import SearchFile
     from rlenv_robot.training.learner import train_in_simulation
     from rlenv_robot.training.rollout import evaluate
-    from rlenv_robot.training.search_file import SearchFile
     from rlenv_robot.training.trackers import open_tracker
 
     settings = task_settings(args.profile, args.name)

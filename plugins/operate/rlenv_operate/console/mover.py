@@ -22,8 +22,7 @@ from hal.wrapper import RobotWrapper
 from real import RemoteRobot
 from real.protocol.access import Phase, may, refusal
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.clutch import Clutch
-from rlenv_operate.console.hand import HandFollower
+from rlenv_operate.console.hand import Clutch, HandFollower
 from rlenv_operate.console.messages import Drive
 from rlenv_operate.console.policy_run import EndedByPerson, Ending, PolicyRun, SupervisedPolicy, may_go_on
 from rlenv_operate.console.questions import QuestionBox

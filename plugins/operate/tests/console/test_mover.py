@@ -18,7 +18,7 @@ from hal import Answer, ConnectionLost, EpisodeError, RobotStopped
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.clutch import Clutch
+from rlenv_operate.console.hand import Clutch
 from rlenv_operate.console.messages import Drive
 from rlenv_operate.console.mover import GONE_S, INPUT_AGE_S, Mover, MoverSettings
 from rlenv_operate.console.questions import QuestionBox
