@@ -258,6 +258,7 @@ def robot(
     keys: str | Path | None = None,
     take: Literal["no", "ask", "force"] = "no",
     ahead: int = 0,
+    client: str = "",
     timing: DelayModel | Options | None = None,
     randomise: Randomise | Options | None = None,
     gains: Mapping[str, float | Sequence[float]] | None = None,
@@ -275,6 +276,7 @@ def robot(
         take: for a server: the action if another client holds the robot, see `real.RemoteRobot`.
         ahead: for a server: the number of frames by which commands go ahead of the readings, for a slow network, see
             `real.ClientSettings`. The observation is then so many frames old when its action begins.
+        client: for a server: the name that it shows for this client, see `real.ClientSettings`.
         timing: the timing of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
         randomise: the randomisation of a simulation (``sim``): the properties of its model that each episode draws, see
             `sim.randomize.randomise.Randomise`.
@@ -312,7 +314,7 @@ def robot(
         from real.client.cameras import RemoteCameras
         from real.client.robot import RemoteRobot
 
-        remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take, ahead=ahead)
+        remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take, ahead=ahead, client=client)
         # The server's guard, next to the motors, limits the commands.
         return _with_image_sensors(RemoteCameras(remote, keys), model)
     if where == "driver" or ":" in where:

@@ -78,6 +78,8 @@ class ClientSettings:
             reading of frame n is executed in frame n + ahead + 1. A step then keeps the robot's rate while a round trip
             takes less than ahead - 1 control periods. The server must allow as many (``serve.ahead``). With 0 each step
             waits for its own reading.
+        client: name of this client for people, as the server's status and logs show it; empty for the process. A
+            server with keys shows the name of the key.
 
     Raises:
         ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
@@ -89,6 +91,7 @@ class ClientSettings:
     take: Literal["no", "ask", "force"] = "no"
     keys: str | Path | None = None
     ahead: int = 0
+    client: str = ""
 
     def __post_init__(self) -> None:
         check_above_zero(

@@ -529,7 +529,7 @@ class RemoteRobot:
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
         spec = self.__dict__.get("spec", self._expect)
-        name = f"process {os.getpid()} on {socket.gethostname()}"
+        name = self.settings.client or f"process {os.getpid()} on {socket.gethostname()}"
         digest = spec.digest if spec else ""
         return {
             "digest": digest, "name": name, "move": move, "replaces": self._session, "take": self.settings.take,

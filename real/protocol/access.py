@@ -87,6 +87,7 @@ ACCESS: Mapping[str, Right] = {
     "see": Right(Door.CONSOLE, "choose cameras to see", _WATCHERS),
     "replay": Right(Door.CONSOLE, "replay recorded episodes", _WATCHERS),
     "compare": Right(Door.CONSOLE, "say which of two recorded episodes is better", _OPERATORS),
+    "job": Right(Door.CONSOLE, "choose robot and task; start, end and answer calibration and training", _MOVERS),
     "arm": Right(Door.CONSOLE, "reset the robot and begin an episode", _MOVERS, Owner.NOT_ANOTHERS),
     "arm with take": Right(Door.CONSOLE, "the same, in the place of whoever moves the robot", _OPERATORS),
     "drive": Right(Door.CONSOLE, "move the robot", _MOVERS, Owner.HOLDER, _EPISODE),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from rlenv_robot.cli.progress_file import ProgressFile
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -131,8 +133,18 @@ def _longest_word(cell: str) -> int:
 class Advance(Protocol):
     """Report the progress of a stage."""
 
-    def __call__(self, done: float, remark: str = "", /, total: float | None = None) -> None:
-        """Set the completed amount, a remark beside the bar, and the total if it was unknown before."""
+    def __call__(
+        self,
+        done: float,
+        remark: str = "",
+        /,
+        total: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """Set the completed amount, a remark beside the bar, and the total if it was unknown before.
+
+        ``figures`` are measured numbers, which a file of the progress has.
+        """
         ...
 
 
@@ -142,10 +154,11 @@ class ProgressBars:
     Args:
         bars: Rich's progress display; None without a terminal or without Rich.
         lines: whether to print a line at the beginning and end of each stage if there are no bars.
+        file: takes each report too; None for no file.
     """
 
-    def __init__(self, bars: Progress | None, lines: bool) -> None:
-        self._bars, self._lines = bars, lines and bars is None
+    def __init__(self, bars: Progress | None, lines: bool, file: ProgressFile | None = None) -> None:
+        self._bars, self._lines, self._file = bars, lines and bars is None, file
 
     def begin(self, title: str, total: float | None = None) -> Advance:
         """Begin a stage.
@@ -157,10 +170,20 @@ class ProgressBars:
         if self._lines:
             print(title, flush=True)
         bar = None if self._bars is None else self._bars.add_task(title, total=total, remark="")
-        expected = total
+        expected, file = total, self._file
+        if file is not None:
+            file.add(title, share=0.0)
 
-        def advance(done: float, remark: str = "", /, total: float | None = None) -> None:
+        def advance(
+            done: float,
+            remark: str = "",
+            /,
+            total: float | None = None,
+            figures: Mapping[str, float] | None = None,
+        ) -> None:
             whole = expected if total is None else total
+            if file is not None:
+                file.add(title, share=min(1.0, done / whole) if whole else None, remark=remark, figures=figures)
             if self._bars is not None and bar is not None:
                 self._bars.update(
                     bar, completed=done if whole is None else min(done, whole), total=whole, remark=remark
@@ -172,22 +195,32 @@ class ProgressBars:
 
 
 @contextmanager
-def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
+def progress_bars(lines: bool = True, file: str | None = None) -> Iterator[ProgressBars]:
     """Show progress on standard error inside a ``with`` block, so that the output can be piped.
 
     Args:
         lines: without a terminal or without Rich: whether to print lines for each stage.
+        file: path of a file to write the progress to as well (`rlenv_robot.cli.progress_file`).
+
+    Raises:
+        OSError: the file can't be written.
     """
+    with closing(ProgressFile(file)) as written, _bars(lines, None if file is None else written) as bars:
+        yield bars
+
+
+@contextmanager
+def _bars(lines: bool, file: ProgressFile | None) -> Iterator[ProgressBars]:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
     except ImportError:
-        yield ProgressBars(None, lines)
+        yield ProgressBars(None, lines, file)
         return
     console = Console(stderr=True)
     if not (console.is_terminal and sys.stderr.isatty()):
-        yield ProgressBars(None, lines)
+        yield ProgressBars(None, lines, file)
         return
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -199,7 +232,7 @@ def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
         TextColumn("{task.fields[remark]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with Progress(*columns, console=console, transient=not lines) as bars:
-        yield ProgressBars(bars, lines)
+        yield ProgressBars(bars, lines, file)
 
 
 @contextmanager
@@ -227,7 +260,9 @@ def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
     advance = bars.begin(title, 1.0)
 
     def progress(generation: Generation) -> None:
-        advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}")
+        figures = {"generation": generation.number + 1, "return": generation.median, "best": generation.best}
+        advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}",
+                figures=figures)  # fmt: skip
 
     return progress
 

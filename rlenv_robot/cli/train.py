@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlenv_robot.cli.data.selection import add_reading, location, reading_options
-from rlenv_robot.cli.output import counted, progress_bars, search_bar
+from rlenv_robot.cli.output import counted, progress_bars, say, search_bar
+from rlenv_robot.cli.progress_file import add_progress
 
 if TYPE_CHECKING:
     from hal.field import JsonDict, JsonObject
@@ -35,6 +36,8 @@ _EVOLUTION_STEPS = 1_500_000
 """Budget of an evolution for which the user gives none, control steps."""
 _RETRAINING_STEPS = 2_000_000
 """Likewise of a retraining, control steps in the learned model."""
+_INTERRUPTED = 130
+"""Exit code of a training that Ctrl-C ended."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +76,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="by PPO: recorded runs of the task, such as a person's or a script's; training begins as a clone of the "
         "episodes that succeeded",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="by evolution: go on with the training of the same command that Ctrl-C, or anything else, ended",
+    )  # fmt: skip
     add_track(parser)
+    add_progress(parser)
     _add_offline(parser)
     parser.set_defaults(run=run)
 
@@ -142,6 +150,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.demos is not None and by_evolution:
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: use --method ppo")
+    if args.resume and not by_evolution:
+        raise ValueError(f"--resume is for --method evolution; a training by {method} begins anew")
     _note_unscaled(args)
     return _train_by_evolution(args, out) if by_evolution else _train_by(method, args, out)
 
@@ -166,7 +176,7 @@ def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:
 
     settings = task_settings(args.profile, args.name)
     shown = None if args.demos is None else _demonstrations(args, settings)
-    with progress_bars() as bars:
+    with progress_bars(file=args.progress) as bars:
         trained = trainer(method)(
             args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
             seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
@@ -183,7 +193,8 @@ def _progress(advance: Advance) -> Callable[[int, int, Point | None], None]:
 
     def progress(done: int, total: int, point: Point | None) -> None:
         remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
-        advance(done, remark, total=total)
+        figures = None if point is None else {"steps": point.steps, "success": point.success, "return": point.returns}
+        advance(done, remark, total=total, figures=figures)
 
     return progress
 
@@ -212,7 +223,7 @@ def _train_from_data(args: argparse.Namespace) -> int:
         args.data[0] if len(args.data) == 1 else args.data, target, args.goal, **reading_options(args)
     )
     print(f"{len(source):,} steps of {counted(len(source.table.episodes), 'episode')}")
-    with progress_bars() as bars:
+    with progress_bars(file=args.progress) as bars:
         trained = offline_trainer(method)(
             source, out, task=args.name, updates=args.updates,
             seconds=math.inf if args.seconds is None else args.seconds, seed=args.seed, settings=settings,
@@ -247,6 +258,8 @@ def _checked_offline(args: argparse.Namespace) -> str:
         raise ValueError("--steps counts steps in simulation, of which there are none with --data: use --updates")
     if args.demos is not None:
         raise ValueError("--demos is for training in simulation: give all recorded runs as --data")
+    if args.resume:
+        raise ValueError("--resume is for training in simulation, by evolution; with --data a training begins anew")
     if args.updates is not None and args.updates < 1:
         raise ValueError(f"--updates is {args.updates}, it must be at least 1")
     return method
@@ -264,6 +277,7 @@ def _demonstrations(args: argparse.Namespace, settings: JsonObject) -> SourceDat
 def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.policies.feedback import FeedbackPolicy
     from rlenv_robot.registry import make_vector
+    from rlenv_robot.training.evolution import SearchFile
     from rlenv_robot.training.learner import train_in_simulation
     from rlenv_robot.training.rollout import evaluate
     from rlenv_robot.training.trackers import open_tracker
@@ -272,15 +286,30 @@ def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     seconds = math.inf if args.seconds is None else args.seconds
     steps = _EVOLUTION_STEPS if args.steps is None and args.seconds is None else args.steps
     about = {"task": args.name, "seed": args.seed, "method": "evolution"}
-    with progress_bars() as bars, closing(open_tracker(args.track, args.name, about)) as tracker:
+    own = {name: value for name, value in settings.items() if name != "profile"}
+    file = SearchFile(out, {**about, "profile": args.profile, "options": own})
+    earlier = file.load() if args.resume else []
+    if not args.resume:
+        file.begin()
+    done = len(earlier)
+    with progress_bars(file=args.progress) as bars, closing(open_tracker(args.track, args.name, about)) as tracker:
         bar = search_bar(bars, "train by evolution")
 
         def progress(generation: Generation) -> None:
-            tracker.add(generation.number + 1, generation.metrics)
+            nonlocal done
+            if generation.number >= len(earlier):
+                file.add(generation.scores)
+            done = generation.number + 1
+            tracker.add(done, generation.metrics)
             bar(generation)
 
-        trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps)
+        try:
+            trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps, earlier)
+        except KeyboardInterrupt:
+            say(f"stopped after {counted(done, 'generation')}; go on with the same command and --resume")
+            return _INTERRUPTED
     trained.policy.save(out, {"trained": "evolution", "steps": trained.steps, "seed": args.seed})
+    file.remove()
     vectors, task = trained.policy.vectors, trained.policy.task
     start = FeedbackPolicy.zeros(vectors, task)
     with make_vector(args.name, _EVALUATED, autoreset="disabled", **settings) as envs:
@@ -379,6 +408,7 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_reading(parser)
     add_track(parser)
+    add_progress(parser)
     parser.set_defaults(run=run_retrain)
 
 
@@ -418,7 +448,7 @@ def run_retrain(args: argparse.Namespace) -> int:
     settings.pop("profile", None)
     chosen = task(args.task, **settings) if args.task else _task_of(start, args.policy, settings)
     about = {"task": name, "seed": args.seed, "runs": str(args.runs)}
-    with progress_bars() as bars, closing(open_tracker(args.track, name, about)) as tracker:
+    with progress_bars(file=args.progress) as bars, closing(open_tracker(args.track, name, about)) as tracker:
         bar = search_bar(bars, "retrain from the record")
 
         def progress(generation: Generation) -> None:

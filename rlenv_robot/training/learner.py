@@ -10,7 +10,7 @@ better.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -113,6 +113,7 @@ def improve(
     horizon_s: float,
     progress: Progress = lambda generation: None,
     smoothness: float = 0.0,
+    earlier: Sequence[np.ndarray] = (),
 ) -> Training:
     """Search for a better policy.
 
@@ -123,6 +124,7 @@ def improve(
         horizon_s: length of an episode, seconds.
         progress: called after every generation.
         smoothness: penalty as for `Recipe`.
+        earlier: scores of an interrupted search, as for `rlenv_robot.training.evolution.search`.
     """
     steps = horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
 
@@ -134,7 +136,7 @@ def improve(
         return np.where(np.isfinite(returns), returns, lowest)
 
     history = []
-    for generation in search(start.parameters, score, settings):
+    for generation in search(start.parameters, score, settings, earlier):
         history.append(generation)
         progress(generation)
     return Training(
@@ -152,6 +154,7 @@ def train_in_simulation(
     progress: Progress,
     settings: JsonObject | None = None,
     steps: int | None = None,
+    earlier: Sequence[np.ndarray] = (),
 ) -> Training:
     """Train a new policy in simulation.
 
@@ -163,6 +166,7 @@ def train_in_simulation(
         progress: called after every generation.
         settings: the task's settings, and others of `rlenv_robot.make_vector`.
         steps: control steps of all candidates together; at least one generation is made. None for no limit.
+        earlier: scores of an interrupted training with the same task, seed and settings (`Generation.scores`).
 
     Raises:
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
@@ -177,7 +181,7 @@ def train_in_simulation(
         search_settings = _within(
             SearchSettings(recipe.population, recipe.sigma, seconds=seconds, seed=seed), steps, envs, recipe.horizon_s
         )
-        return improve(envs, start, search_settings, recipe.horizon_s, progress, recipe.smoothness)
+        return improve(envs, start, search_settings, recipe.horizon_s, progress, recipe.smoothness, earlier)
 
 
 # -- Improves a policy from recorded episodes, through the source-data adapter -------------------------

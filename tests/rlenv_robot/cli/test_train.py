@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 from rlenv_robot.cli.main import main
 from rlenv_robot.policies.feedback import FeedbackPolicy, save_arrays
 from rlenv_robot.policies.reach import ReachVectors
+from tests.fakes import until
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
 
@@ -159,13 +164,13 @@ def test_both_searches_say_how_much_is_left(
             stage: list[float | None] = [total, 0.0]
             self.stages.append(stage)
 
-            def advance(done: float, remark: str = "", /, total: float | None = None) -> None:
+            def advance(done: float, remark: str = "", /, **_: object) -> None:
                 stage[1] = done
 
             return advance
 
     bars = Bars()
-    monkeypatch.setattr("rlenv_robot.cli.train.progress_bars", lambda: nullcontext(bars))
+    monkeypatch.setattr("rlenv_robot.cli.train.progress_bars", lambda **_: nullcontext(bars))
     train = ["train", "so101-reach", "--out", "p.npz", "--method", "evolution", "--steps", "16000"]
     assert main(train) == 0
     assert main(["run", "so101-reach", "--policy", "p.npz", "--episodes", "5", "--record", "runs"]) == 0
@@ -173,3 +178,29 @@ def test_both_searches_say_how_much_is_left(
     assert bars.stages == [[1.0, 1.0], [1.0, 1.0]]
     assert main(["retrain", "runs", "--policy", "p.npz", "--out", "q.npz", "--steps", "0"]) == 2
     assert "--steps is 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_an_ended_training_resumes_and_makes_the_same_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = ["train", "so101-reach", "--method", "evolution", "--steps", "60000", "--out"]
+    progress, scores, options = folder / "progress.jsonl", folder / "p.search", list[str]()
+    for by in (signal.SIGINT, signal.SIGKILL):
+        words = [sys.executable, "-m", "rlenv_robot", *train, "p.npz", "--progress", str(progress), *options]
+        before = scores.read_bytes().count(b"\n") if options else 1
+        process = subprocess.Popen(words)
+        until(lambda before=before: scores.exists() and scores.read_bytes().count(b"\n") > before, 300.0)
+        process.send_signal(by)
+        assert process.wait(60.0) == (130 if by is signal.SIGINT else -signal.SIGKILL)
+        options = ["--resume"]
+    assert not (folder / "p.npz").exists()
+    assert main([*train, "p.npz", "--seed", "1", "--resume"]) == 2
+    assert "is of another training" in capsys.readouterr().err
+    assert main([*train, "p.npz", "--progress", str(progress), "--resume"]) == 0
+    lines = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert lines[-1]["share"] == 1.0
+    assert lines[-1]["figures"]["generation"] == len(lines) - 1 == 7
+    assert not scores.exists()
+    assert main([*train, "q.npz"]) == 0
+    assert (folder / "p.npz").read_bytes() == (folder / "q.npz").read_bytes()
+    assert main([*train, "p.npz", "--resume"]) == 2

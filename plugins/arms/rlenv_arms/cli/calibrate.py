@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import select
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
+
+from rlenv_robot.cli.progress_file import ProgressFile, add_progress
 
 if TYPE_CHECKING:
     from hal.drivers.arm_table import ArmTable
@@ -20,6 +24,9 @@ Sweep = tuple[str, tuple[int, int]]
 
 _LET_DOWN_S = 10.0
 """Longest time for damping to lower the arm, in seconds."""
+
+_SHOWN_S = 0.2
+"""Time between two reports of a joint's travel, in seconds."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +56,7 @@ Examples:
                         help="the servos in the order of the joints (default: the table's)")  # fmt: skip
     parser.add_argument("--motor", action="store_true", help="let the arm sweep its joints itself, at a low torque")
     parser.add_argument("--restart", action="store_true", help="sweep all joints anew")
+    add_progress(parser)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--report", action="store_true", help="print what LeRobot's units mean on this arm")
     action.add_argument("--from-lerobot", metavar="FILE", help="write FILE of LeRobot's as our file")
@@ -143,9 +151,12 @@ def _sweep(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
         check_same_arm(bus, sweeps, ids, in_zero_pose=False, arm=arm)
     else:
         by = _sweep_by_motor if args.motor else _sweep_by_hand
-        for name, ends in by(bus, ids, dict(sweeps), args.tolerance_deg, arm):
-            sweeps[name] = ends
-            file.save(sweeps)
+        with closing(ProgressFile(args.progress)) as progress:
+            guide = _Guide(progress, len(ids), len(sweeps))
+            for name, ends in by(bus, ids, dict(sweeps), args.tolerance_deg, arm, guide):
+                sweeps[name] = ends
+                file.save(sweeps)
+                guide.done += 1
     calibration = finish_calibration(bus, sweeps, ids, args.tolerance_deg, arm)
     written = write_calibration(bus, calibration)
     save_calibration(args.file, calibration)
@@ -156,15 +167,67 @@ def _sweep(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
     return 0
 
 
+class _Guide:
+    """Tell the person at the arm what to do, at the terminal and in the file of the progress, and wait for Enter.
+
+    Args:
+        progress: takes each message; a program that shows it sends Enter as a line of standard input.
+        joints: number of joints.
+        done: number of joints that are swept.
+    """
+
+    def __init__(self, progress: ProgressFile, joints: int, done: int) -> None:
+        self._progress, self._joints, self._asked, self._shown_s = progress, joints, "", 0.0
+        self.done = done
+
+    def say(self, words: str) -> None:
+        """Show a message."""
+        print(words, flush=True)
+        self._add(words)
+
+    def begin(self, words: str) -> None:
+        """Show a request that a person answers with Enter."""
+        print(words, flush=True)
+        self._asked = words
+        self._add(words, ask=words)
+
+    def wait(self, words: str) -> None:
+        """Show a request, and wait for Enter."""
+        self.begin(words)
+        sys.stdin.readline()
+        self._add(words)
+
+    def is_over(self, lowest: int, highest: int) -> bool:
+        """Show the travel so far, in steps; return whether somebody pressed Enter."""
+        degrees = (highest - lowest) * 360 / 4096
+        if sys.stdout.isatty():
+            print(f"\r  {degrees:6.1f} degrees", end="", flush=True)
+        if (now_s := time.monotonic()) > self._shown_s + _SHOWN_S:
+            self._shown_s = now_s
+            self._add(f"{degrees:.0f} degrees", self._asked, {"degrees": degrees})
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return False
+        sys.stdin.readline()
+        return True
+
+    def _add(self, remark: str, ask: str = "", figures: Mapping[str, float] | None = None) -> None:
+        self._progress.add("calibrate", share=self.done / self._joints, remark=remark, ask=ask, figures=figures)
+
+
 def _sweep_by_hand(
-    bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float, arm: ArmTable
+    bus: ServoBus,
+    ids: dict[str, int],
+    done: Mapping[str, tuple[int, int]],
+    tolerance_deg: float,
+    arm: ArmTable,
+    guide: _Guide,
 ) -> Iterator[Sweep]:
     from hal import RobotError
     from hal.drivers.calibration import calibration_from_sweep
     from hal.drivers.torque import let_down
     from rlenv_arms.calibrate import check_same_arm, set_zero, sweep_joint
 
-    print("the arm is let down, and its torque goes off: hold it")
+    guide.say("the arm is let down, and its torque goes off: hold it")
     if not let_down(bus, tuple(ids.values()), arm.family, bus.port.sleep, _LET_DOWN_S):
         raise RobotError("the torque is not off, since a joint still moves or a servo is silent; try again")
     check_same_arm(bus, done, ids, in_zero_pose=False, arm=arm)
@@ -172,18 +235,23 @@ def _sweep_by_hand(
         joint = arm.joint(name)
         if joint.stops:
             last = f", at last to the one where {joint.upper}," if joint.upper else ""
-            print(f"{name}: move it gently to both of its ends{last} then press Enter", flush=True)
-            ends = sweep_joint(bus, joint, ids[name], _enter_pressed, bus.port.sleep)
+            guide.begin(f"{name}: move it gently to both of its ends{last} then press Enter")
+            ends = sweep_joint(bus, joint, ids[name], guide.is_over, bus.port.sleep)
         else:
-            at_zero = partial(_wait_for_enter, f"{name}: put it where {joint.zero}, then press Enter")
-            turned = partial(_wait_for_enter, f"{name}: turn it until {joint.upper}, then press Enter")
+            at_zero = partial(guide.wait, f"{name}: put it where {joint.zero}, then press Enter")
+            turned = partial(guide.wait, f"{name}: turn it until {joint.upper}, then press Enter")
             ends = set_zero(bus, joint, ids[name], at_zero, turned)
         calibration_from_sweep(name, ids[name], *ends, tolerance_deg, arm)  # raises where an end was missed
         yield name, ends
 
 
 def _sweep_by_motor(
-    bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float, arm: ArmTable
+    bus: ServoBus,
+    ids: dict[str, int],
+    done: Mapping[str, tuple[int, int]],
+    tolerance_deg: float,
+    arm: ArmTable,
+    guide: _Guide,
 ) -> Iterator[Sweep]:
     from hal.drivers.calibration import calibration_from_sweep
     from rlenv_arms.calibrate import check_same_arm
@@ -191,13 +259,11 @@ def _sweep_by_motor(
 
     plan = sweep_plan(arm)
 
-    print(
+    guide.wait(
         f"Clear 0.5 m around the arm. Hold it in its zero pose, within 10 degrees: {plan.zero_pose}. Press Enter: "
         "the torque goes on at a low limit, the arm holds itself, and moves one joint after the other to both ends. "
-        "Ctrl-C lets it down.",
-        flush=True,
+        "Ctrl-C lets it down."
     )
-    sys.stdin.readline()
     check_same_arm(bus, done, ids, in_zero_pose=True, arm=arm)
     sweep = MotorSweep(bus, ids, bus.port.sleep, arm=arm)
     folded = False
@@ -206,7 +272,7 @@ def _sweep_by_motor(
         for name in plan.order:
             if name in done:
                 continue
-            print(f"{name} ...", flush=True)
+            guide.say(f"{name} ...")
             ends = sweep.sweep(name)
             calibration_from_sweep(name, ids[name], *ends, tolerance_deg, arm)  # raises where an end was missed
             yield name, ends
@@ -216,18 +282,3 @@ def _sweep_by_motor(
             sweep.end()
     if sweep.eeprom_writes:
         print(f"{sweep.eeprom_writes} registers of the servos were written to count from the zero pose")
-
-
-def _wait_for_enter(words: str) -> None:
-    print(words, flush=True)
-    sys.stdin.readline()
-
-
-def _enter_pressed(lowest: int, highest: int) -> bool:
-    """Show the travel so far; return whether somebody pressed Enter."""
-    if sys.stdout.isatty():
-        print(f"\r  {(highest - lowest) * 360 / 4096:6.1f} degrees", end="", flush=True)
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        return False
-    sys.stdin.readline()
-    return True

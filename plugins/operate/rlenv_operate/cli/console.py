@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import socket
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rlenv_operate.cli.page_options import add_page_options, page_options
 from rlenv_robot.cli.output import print_table, say
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["add", "add_tokens", "run", "run_tokens"]
 
+_ADDRESS = "tcp://127.0.0.1:5555"
 _ROLES = ("operate", "move", "watch", "stop")
 
 
@@ -22,20 +21,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``console``."""
     parser.description = (
         "Serve a page in which people operate a served robot: its state, cameras, Stop, Arm, Hold, resets, verdicts "
-        "and teleoperation. Needs the extra `console`. The page is no substitute for the robot's own stop button."
+        "and teleoperation. Without an address, and where no robot is served on this machine yet, one chooses a robot "
+        "and a task on the page, calibrates, records, trains, runs policies, judges, retrains and compares there. "
+        "Needs the extra `console`. The page is no substitute for the robot's own stop button."
     )
     parser.epilog = """
 Examples:
 
-  rlenv-robot serve --telemetry 'tcp://127.0.0.1:*'         # in another terminal
-  rlenv-robot operate console
+  rlenv-robot operate console                               # choose the robot on the page
+  rlenv-robot serve --telemetry 'tcp://127.0.0.1:*'         # or in another terminal, before the console
   rlenv-robot operate console tcp://192.168.1.7:5555 --keys client-keys --task so101-reach --record runs
   rlenv-robot operate console tcp://192.168.1.7:5555 --keys client-keys --profile robot.toml
   rlenv-robot operate console --host 0.0.0.0 --name arm.lab --tokens tokens --certificate cert.pem --private-key key.pem
 """
+    parser.add_argument("address", nargs="?", help=f"of the robot's server (default: {_ADDRESS})")
     parser.add_argument(
-        "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the robot's server (default: %(default)s)"
-    )
+        "--folder", metavar="FOLDER",
+        help="policies, runs and calibrations of the steps that one takes on the page (default: console, where no "
+        "robot is served yet and no address is given)",
+    )  # fmt: skip
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
     parser.add_argument("--telemetry", metavar="ADDRESS", help="telemetry of the server, if it does not announce it")
     add_page_options(parser, 8400)
@@ -73,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"the console needs {error.name}: pip install 'rlenv-robot[console]'") from None
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    args = _with_profile(args)
+    args = _with_folder(_with_profile(args))
     settings = ConsoleSettings(
-        **page_options(args), address=args.address, keys=args.keys, telemetry=args.telemetry,
+        **page_options(args), address=args.address, keys=args.keys, telemetry=args.telemetry, folder=args.folder,
         fixture=args.fixture, acts=args.acts, runs=args.runs or args.record,
         mover=MoverSettings(
             task=args.task, task_options=args.task_options, steps=args.steps, record=args.record, key=args.record_key,
@@ -84,9 +88,41 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     with TerminationSignals() as signals, ConsoleServer(settings) as server:
         say(f"console of {args.address} at {server.url}")
+        if args.folder is not None:
+            say(f"choose the robot on the page; policies and runs are kept in {args.folder}")
         while not signals.wait(0.5):
             pass
     return 0
+
+
+def _with_folder(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with the defaults that a folder of the page's own steps gives.
+
+    Raises:
+        ValueError: such steps are asked for with a robot on another machine.
+    """
+    from rlenv_operate.console.access import is_loopback
+
+    address, folder = args.address or _ADDRESS, args.folder
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if folder is None and args.address is None and not _is_served(host, int(port)):
+        folder = "console"
+    if folder is None:
+        return argparse.Namespace(**vars(args) | {"address": address})
+    if not is_loopback(host):
+        raise ValueError(f"--folder is for a robot that the page serves on this machine, and this one is at {address}")
+    own = {"record": str(Path(folder) / "runs"), "acts": str(Path(folder) / "acts.jsonl")}
+    given = {name: getattr(args, name) or value for name, value in own.items()}
+    return argparse.Namespace(**vars(args) | given | {"address": address, "folder": folder})
+
+
+def _is_served(host: str, port: int) -> bool:
+    """Return whether something listens at an address of this machine."""
+    try:
+        socket.create_connection((host, port), 0.5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _with_profile(args: argparse.Namespace) -> argparse.Namespace:

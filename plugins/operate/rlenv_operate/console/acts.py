@@ -17,8 +17,10 @@ from hal import ConnectionLost, RobotError
 from real import RemoteRobot
 from real.protocol.text import printable
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.messages import Act
+from rlenv_operate.console.loop import Loop
+from rlenv_operate.console.messages import Act, Job
 from rlenv_operate.console.mover import Mover
+from rlenv_operate.console.policy_run import PolicyRun
 from rlenv_operate.console.questions import QuestionBox
 from rlenv_robot.serving.stopper import Stopper
 
@@ -112,6 +114,7 @@ class Acts:
         questions: the open questions of the robot's server.
         log: the log of acts.
         wall: returns the time of day, seconds since 1970.
+        loop: the flow whose commands the visitors may start; None for none.
     """
 
     def __init__(
@@ -122,8 +125,9 @@ class Acts:
         questions: QuestionBox,
         log: ActLog,
         wall: Callable[[], float] = time.time,
+        loop: Loop | None = None,
     ) -> None:
-        self._address, self._keys = address, keys
+        self._address, self._keys, self._loop = address, keys, loop
         self._mover, self._questions, self._log, self._wall = mover, questions, log, wall
         self._stopper = Stopper(address, keys)
 
@@ -138,14 +142,33 @@ class Acts:
     def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:
         """Carry out one act, and return its record; an error is described in the outcome."""
         text = printable(act.text, 500)
+        shown = f"{act.policy}{f': {text}' if text else ''}" if act.policy else text
+        return self._recorded(
+            "run" if act.policy else act.act, visitor, lambda: (shown, self._allowed(act, visitor, text)), shown
+        )
+
+    def carry_out_job(self, job: Job, visitor: Visitor) -> ActRecord:
+        """Start, end or answer a command of the flow, and return the record; an error is described in the outcome."""
+
+        def carried_out() -> tuple[str, str]:
+            self._mover.check("job", visitor)
+            if self._loop is None:
+                raise ValueError("the console was started without --folder")
+            command, outcome = self._loop.carry_out(job, visitor.name)
+            return command or job.step, outcome
+
+        return self._recorded(job.do, visitor, carried_out, job.step)
+
+    def _recorded(self, act: str, visitor: Visitor, carry_out: Callable[[], tuple[str, str]], text: str) -> ActRecord:
+        """Carry an act out, and log it with the text that it returns, or with another one where it fails."""
         try:
-            ok, outcome = True, self._allowed(act, visitor, text)
+            ok, (text, outcome) = True, carry_out()
         except (RobotError, ValueError, OSError) as error:
             ok, outcome = False, str(error)
         except Exception as error:  # the person must learn that nothing was done
             _log.exception("an act could not be carried out")
             ok, outcome = False, f"{type(error).__name__}: {error}"
-        record = ActRecord(self._wall(), visitor.name, visitor.role.value, act.act, text, ok, printable(outcome, 1000))
+        record = ActRecord(self._wall(), visitor.name, visitor.role.value, act, text, ok, printable(outcome, 1000))
         self._log.add(record)
         return record
 
@@ -173,19 +196,26 @@ class Acts:
 
     def _stop(self, name: str, text: str) -> str:
         began_s = time.monotonic()
+        if self._loop is not None and self._loop.stop_calibration():
+            return "stopped: the calibration has ended, and lets the arm down; no robot is served"
         self._stopper.stop(f"{name} at the console: {text or 'Stop'}")
         return f"stopped; the robot confirmed after {(time.monotonic() - began_s) * 1e3:.0f} ms"
 
     def _arm(self, act: Act, visitor: Visitor, text: str) -> str:
+        run = None
+        if act.policy:
+            if self._loop is None:
+                raise ValueError("the console was started without --folder")
+            run = PolicyRun(path=self._loop.policy(act.policy), episodes=act.episodes, ask=act.ask)
         status = self._stopper.status()
         number = status.get("stop_number")
         if status.get("state") != "stopped":
-            return self._mover.arm(visitor, take=act.take)
+            return self._mover.arm(visitor, take=act.take, run=run)
         if not text:
             raise ValueError("the robot is stopped; say what was found there, and why it may move again")
         if act.stop_number != number:
             raise ValueError("another stop has come since the page showed the robot's state; look again")
-        return self._mover.arm(visitor, f"{visitor.name}: {text}", act.stop_number, take=act.take)
+        return self._mover.arm(visitor, f"{visitor.name}: {text}", act.stop_number, take=act.take, run=run)
 
     def _hold(self, visitor: Visitor, *, take: bool) -> str:
         if self._mover.hold(visitor, take=take):

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 __all__ = [
-    "ACTS", "MAX_BYTES", "Act", "Choice", "Compare", "Drive", "Login", "Message", "MessageError", "Replay", "Seen",
-    "parse",
+    "ACTS", "MAX_BYTES", "Act", "Choice", "Compare", "Drive", "Job", "Login", "Message", "MessageError", "Name",
+    "Replay", "Results", "Seen", "parse",
 ]  # fmt: skip
 
 MAX_BYTES = 4096
@@ -53,6 +53,9 @@ class Act(_Message):
         text: a reason or a remark, one line.
         stop_number: number of the newest stop that the page showed; arming clears no later one.
         take: whether to take the robot over from another client, which needs the role ``operate``.
+        policy: for ``arm``: name of the policy that moves the robot in the person's place; empty for none.
+        episodes: for ``arm`` with a policy: number of episodes.
+        ask: for ``arm`` with a policy: whether the person is asked for a verdict on each episode.
     """
 
     t: Literal["act"]
@@ -61,6 +64,9 @@ class Act(_Message):
     text: Annotated[str, Field(max_length=500)] = ""
     stop_number: Annotated[int, Field(ge=0, lt=2**62)] | None = None
     take: bool = False
+    policy: _Short = ""
+    episodes: Annotated[int, Field(ge=1, le=100)] = 1
+    ask: bool = True
 
 
 class Drive(_Message):
@@ -130,7 +136,59 @@ class Compare(_Message):
     choice: Literal["left", "right", "equal", "skip"] | None = None
 
 
-Message = Login | Act | Drive | Choice | Seen | Replay | Compare
+class Job(_Message):
+    """A request to start, end or answer the command of a step.
+
+    Attributes:
+        id: returned with the outcome.
+        do: ``start``, ``end``, or ``enter``, which answers the command's request as Enter does at a terminal.
+        step: the step.
+        robot: for ``robot``: the robot's model.
+        where: for ``robot``: its place.
+        task: for ``robot``: the task.
+        method: for ``train``.
+        name: for ``train`` and ``retrain``: name of the new policy.
+        policy: for ``retrain``: the policy to improve.
+        steps: control steps; 0 for the command's default.
+        seed: for ``train``: seed of all random draws.
+        resume: for ``train``: whether to go on with the interrupted training.
+        restart: for ``calibrate``: whether to sweep all joints anew.
+    """
+
+    t: Literal["job"]
+    id: Annotated[int, Field(ge=0, lt=2**31)]
+    do: Literal["start", "end", "enter"]
+    step: Literal["robot", "calibrate", "train", "retrain"]
+    robot: _Short = ""
+    where: Annotated[str, Field(max_length=200)] = ""
+    task: _Short = ""
+    method: _Short = ""
+    name: _Short = ""
+    policy: _Short = ""
+    steps: Annotated[int, Field(ge=0, le=10**9)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    resume: bool = False
+    restart: bool = False
+
+
+class Name(_Message):
+    """The name of the person at a page whose token names nobody.
+
+    Attributes:
+        name: printable characters.
+    """
+
+    t: Literal["name"]
+    name: Annotated[str, Field(min_length=1, max_length=40)]
+
+
+class Results(_Message):
+    """A request for what each policy reached in the recorded episodes."""
+
+    t: Literal["results"]
+
+
+Message = Login | Act | Drive | Choice | Seen | Replay | Compare | Job | Name | Results
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="t")])
 
 

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
@@ -17,29 +18,32 @@ import numpy as np
 
 from hal import Answer, EpisodeError, Robot, RobotError, RobotSpec
 from hal.field import JsonDict
+from hal.wrapper import RobotWrapper
 from real import RemoteRobot
 from real.protocol.access import Phase, may, refusal
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.hand import HandFollower
+from rlenv_operate.console.hand import Clutch, HandFollower
 from rlenv_operate.console.messages import Drive
+from rlenv_operate.console.policy_run import EndedByPerson, Ending, PolicyRun, SupervisedPolicy, may_go_on
 from rlenv_operate.console.questions import QuestionBox
 from rlenv_operate.episode import (
     FREE_STEPS,
     GivenVerdict,
-    bounded_velocity,
     expert_recorder,
     teleop_world,
 )
 from rlenv_robot.env import Environment, Observer
+from rlenv_robot.policies.policy import SavedPolicy
+from rlenv_robot.recording.observer import record_to
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.training.rollout import run_episode
 
-__all__ = ["Clutch", "Mover", "MoverSettings", "goal_of"]
+__all__ = ["Mover", "MoverSettings", "goal_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -84,77 +88,6 @@ class MoverSettings:
             raise ValueError(f"velocity is {self.velocity}, it must be above 0 and finite")
 
 
-class Clutch:
-    """Convert a person's input to targets, relative to the robot's applied command at engagement.
-
-    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A target is at most
-    ``velocity * period_s`` from the applied command (`ActionBlender`), a step that the guard beside the motors allows.
-
-    Args:
-        spec: the spec of the robot; its commands are targets of float types.
-        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
-
-    Raises:
-        SpecError: a command is not of a float type.
-    """
-
-    def __init__(self, spec: RobotSpec, velocity: float) -> None:
-        self._spec = spec
-        self.velocity = bounded_velocity(spec, velocity)
-        self._stride = self.velocity * spec.period_s
-        self._blender = ActionBlender(spec.commands, self.velocity, spec.period_s)
-        self._target: Arrays | None = None
-
-    @property
-    def engaged(self) -> bool:
-        """Whether the clutch is closed."""
-        return self._target is not None
-
-    @property
-    def size(self) -> int:
-        """The number of input axes: one for each commanded value."""
-        return sum(field.size for field in self._spec.commands)
-
-    def open(self) -> None:
-        """Open the clutch: the robot holds, and the next engagement begins at its command then."""
-        self._target = None
-
-    def next(self, axes: list[float] | None, applied: Arrays) -> Arrays:
-        """Return the action for this control period.
-
-        Args:
-            axes: requested velocity of each commanded value in the order of the spec, as a share of the maximum; None
-                while the clutch is open.
-            applied: the command that was applied last.
-        """
-        if axes is None:
-            self.open()
-            return applied
-        if self._target is None:
-            self._target = {name: np.asarray(value, np.float64) for name, value in applied.items()}
-            return applied
-        shares = np.zeros(self.size)
-        shares[: min(len(axes), self.size)] = axes[: self.size]
-        target, start = {}, 0
-        for command in self._spec.commands:
-            share = shares[start : start + command.size].reshape(command.shape)
-            start += command.size
-            # A number that nobody moves stays where its target is; a moved one runs ahead of the robot by a stride.
-            wanted = np.where(share == 0, self._target[command.name], applied[command.name] + self._stride * share)
-            target[command.name] = np.clip(wanted, *command.bounds)
-        self._target = target
-        return self._blender.choose(applied, target, applied).action
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """The reason for an episode's end, and the verdict, if a person gave one."""
-
-    reason: str
-    by: str
-    verdict: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Arming:
     """A person's request for a reset; ``holds`` is how often somebody had asked to hold before."""
@@ -164,6 +97,7 @@ class _Arming:
     stop_number: int | None
     take: bool
     holds: int
+    run: PolicyRun | None
     done: Future[str]
 
     @property
@@ -214,8 +148,10 @@ class Mover:
         self._owner: Visitor | None = None
         self._phase, self._engaged, self._recorded = Phase.IDLE, False, 0
         self._goal: JsonDict = {}
+        self._run_of: PolicyRun | None = None
+        self._episode_no, self._last = 0, ""
         self._drive: tuple[Drive, float] | None = None
-        self._ending: _Ending | None = None
+        self._ending: Ending | None = None
         self._gone_s: float | None = None
         self._robot: Robot | None = None
         self._holds, self._waiting = 0, False
@@ -240,15 +176,39 @@ class Mover:
         """Return the state as JSON data.
 
         Keys: ``owner`` (name) and ``owner_id`` of the person (`Visitor.id`), ``phase`` (`Phase`), ``engaged``,
-        ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, and ``goal`` of the
-        episode (`goal_of`).
+        ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, ``goal`` of the
+        episode (`goal_of`), ``policy`` (name of the policy that moves the robot; empty for none), and ``episode``
+        (number of its episode, from 1) of ``episodes``, and ``last`` (how the newest episode of a policy ended).
         """
         owner = self._owner
         return {
             "owner": "" if owner is None else owner.name, "owner_id": "" if owner is None else owner.id,
             "phase": self._phase.value, "engaged": self._engaged, "recorded": self._recorded,
             "recording": self._settings.record is not None, "task": self._settings.task, "goal": self._goal,
+            "policy": "" if self._run_of is None else self._run_of.path.name, "episode": self._episode_no,
+            "episodes": 0 if self._run_of is None else self._run_of.episodes, "last": self._last,
         }  # fmt: skip
+
+    def check_idle(self) -> None:
+        """Refuse what is not possible while somebody moves the robot here.
+
+        Raises:
+            ValueError: an episode or a reset is under way.
+        """
+        owner = self._owner
+        if self._phase is not Phase.IDLE or self._waiting:
+            raise ValueError(f"{'somebody' if owner is None else owner.name} moves the robot here; end the episode")
+
+    def choose(self, name: str) -> None:
+        """Choose the task of the next episodes, with its own settings.
+
+        Raises:
+            ValueError: an episode or a reset is under way.
+        """
+        with self._lock:
+            self.check_idle()
+            self._settings = replace(self._settings, task=name, task_options={})
+        self.on_change()
 
     def check(self, kind: str, by: Visitor) -> None:
         """Refuse an act that a person's token does not allow in the present phase.
@@ -268,7 +228,15 @@ class Mover:
         if why is not None:
             raise ValueError(f"{by.name} {why}. Stop is always possible")
 
-    def arm(self, by: Visitor, clear_stop: str = "", stop_number: int | None = None, *, take: bool = False) -> str:
+    def arm(
+        self,
+        by: Visitor,
+        clear_stop: str = "",
+        stop_number: int | None = None,
+        *,
+        take: bool = False,
+        run: PolicyRun | None = None,
+    ) -> str:
         """Reset the robot, and begin an episode in which the person may move it; return after the reset.
 
         Args:
@@ -276,12 +244,13 @@ class Mover:
             clear_stop: what was found at the stopped robot, and why it may move again.
             stop_number: number of the newest stop that the person saw; a later one is not cleared.
             take: whether to take the robot over from another client or visitor.
+            run: the policy that moves the robot in the person's place, from the end of the reset on; None for none.
 
         Returns:
             A message for the person.
 
         Raises:
-            RobotError: the robot could not be reset.
+            RobotError: the robot could not be reset, or the policy does not fit it.
             ValueError: the person may not do this, or the task does not fit the robot.
         """
         with self._lock:
@@ -289,8 +258,8 @@ class Mover:
             if self._waiting:
                 raise ValueError("a reset is under way already")
             self._waiting = True
-            self._ending = _Ending(f"armed anew by {by.name}", by.name)
-            arming = _Arming(by, clear_stop, stop_number, take, self._holds, Future())
+            self._ending = Ending(f"armed anew by {by.name}", by.name)
+            arming = _Arming(by, clear_stop, stop_number, take, self._holds, run, Future())
         self._questions.give_up()  # of the episode before, which may wait for its verdict
         self._armings.put(arming)
         return arming.done.result()
@@ -316,7 +285,7 @@ class Mover:
                 return False
             busy = self._waiting or self._phase is not Phase.IDLE
             self._holds += 1
-            self._drive, self._ending = None, _Ending(reason, by)
+            self._drive, self._ending = None, Ending(reason, by)
             robot = self._robot if self._phase is Phase.ARMING else None
         _log.info("the console's episode was aborted: %s", reason)
         self._questions.give_up()
@@ -337,7 +306,7 @@ class Mover:
             self.check("verdict", by)
             if self._phase is Phase.JUDGING:
                 return self._questions.answer_verdict(by.name, verdict, note)
-            self._ending = _Ending(f"{verdict}, says {by.name}", by.name, verdict)
+            self._ending = Ending(f"{verdict}, says {by.name}", by.name, verdict)
         return f"{verdict}; the episode ends"
 
     def drive(self, by: Visitor, drive: Drive) -> None:
@@ -398,6 +367,11 @@ class Mover:
         """Ask the owner for the verdict on an episode that has ended by itself."""
         owner = self._owner
         assert owner is not None  # an episode has one
+        if isinstance(self._robot, RobotWrapper):
+            with suppress(RobotError):  # of a robot that was stopped or lost
+                self._robot.end_episode(
+                    "the episode is over; its verdict is asked for"
+                )  # or its watchdog would hold it
         self._set(Phase.JUDGING)
         return self._questions.judge(text, deadline_s, owner.id)
 
@@ -413,7 +387,7 @@ class Mover:
             finally:
                 with self._lock:
                     self._robot, self._engaged, self._waiting, self._goal = None, False, False, {}
-                    self._owner = None
+                    self._owner, self._run_of, self._episode_no = None, None, 0
                 self._set(Phase.IDLE)
 
     def _session(self, arming: _Arming) -> None:
@@ -421,10 +395,14 @@ class Mover:
         self.check("arm with take" if arming.take else "arm", arming.by)  # it may have waited
         with self._lock:
             self._ending, self._gone_s, self._drive = None, None, None
-            self._owner, self._waiting = arming.by, True
+            self._owner, self._waiting, self._run_of = arming.by, True, arming.run
         self._set(Phase.ARMING)
+        policy = None if arming.run is None else arming.run.load()
         world = self._world(arming)
-        with Environment(world, None, self._observer(world, arming.by.name)) as env:
+        with Environment(world, None, self._observer(world, arming.by.name, arming.run)) as env:
+            if arming.run is not None and policy is not None:
+                self._run_policy(env, world, policy, arming, arming.run)
+                return
             if self._holds != arming.holds:
                 raise EpisodeError("nothing moved: somebody asked to hold before the reset began")
             table = env.reset(arming.options)
@@ -437,10 +415,59 @@ class Mover:
             self._episode(env, world.robot.spec, table)
             self._recorded += env.is_recorded
 
+    def _run_policy(
+        self, env: Environment, world: RobotWorld, policy: SavedPolicy, arming: _Arming, run: PolicyRun
+    ) -> None:
+        """Let a policy move the robot, episode after episode, until one of them does not end by itself."""
+        self._last = ""
+        notes = run.check(policy, env)
+        options: Options = arming.options
+        for number in range(1, run.episodes + 1):
+            self._episode_no = number
+            self._set(Phase.ARMING)
+            self._judge.given = None if run.ask else Answer(f"console: {arming.by.name}", "", None)
+
+            def begin() -> None:
+                if self._holds != arming.holds:
+                    raise EpisodeError("somebody asked to hold during the reset; the robot holds")
+                with self._lock:
+                    self._waiting = False
+                if not arming.done.done():
+                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *notes]))
+                self._set(Phase.MOVING)
+
+            supervised = SupervisedPolicy(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))
+            try:
+                *_, outcome = run_episode(env, supervised, options)
+            except EndedByPerson as ended:
+                self._judge.given = Answer(f"console: {ended.ending.by}", "", ended.ending.verdict)
+                env.end(ended.ending.reason)
+                self._recorded += env.is_recorded
+                self._last = f"{run.path.name}: ended in episode {number}; {ended.ending.reason}"
+                return
+            self._recorded += env.is_recorded
+            assert outcome is not None
+            self._last = f"{run.path.name}: {number} of {run.episodes} episodes; {outcome.end}"
+            self.on_change()
+            if self._next_ending() is not None or not may_go_on(outcome):
+                return
+            options = {}
+
+    def _look_at_ending(self) -> None:
+        ending = self._next_ending()
+        if ending is not None:
+            raise EndedByPerson(ending)
+
+    def _show_goal(self, chosen: Task, observation: Arrays) -> None:
+        self._goal = goal_of(chosen, observation)
+        self.on_change()
+
     def _world(self, arming: _Arming) -> RobotWorld:
         resolved = self._task()
         take: Literal["no", "force"] = "force" if arming.take else "no"
-        remote = robot(robot_model_of(resolved), self._address, keys=self._keys, take=take)
+        remote = robot(
+            robot_model_of(resolved), self._address, keys=self._keys, take=take, client=f"{arming.by.name} (console)"
+        )
         world = teleop_world(remote, resolved, self._judge)
         self._robot = remote
         return world
@@ -453,9 +480,13 @@ class Mover:
         with closing(RemoteRobot(self._address, keys=self._keys)) as remote:
             return Free.of_registered(remote.spec.name, options.get("steps", FREE_STEPS))
 
-    def _observer(self, world: RobotWorld, by: str) -> Observer | None:
+    def _observer(self, world: RobotWorld, by: str, run: PolicyRun | None) -> Observer | None:
         settings = self._settings
-        return None if settings.record is None else expert_recorder(settings.record, world, by, settings.key)
+        if settings.record is None:
+            return None
+        if run is None:
+            return expert_recorder(settings.record, world, by, settings.key)
+        return record_to(Path(settings.record), world, run.info(by), key=settings.key)
 
     def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""
@@ -490,10 +521,11 @@ class Mover:
         state, known_s = self._robot_state()
         return state not in ("", "ready", "running") and known_s > armed_s + _FRESH_S
 
-    def _next_ending(self) -> _Ending | None:
+    def _next_ending(self) -> Ending | None:
+        """Return why a person's act ends the episode, or None."""
         gone_s, owner = self._gone_s, self._owner
         if gone_s is not None and owner is not None and self._now() - gone_s > GONE_S:
-            return _Ending(f"the page of {owner.name} is gone", owner.name)
+            return Ending(f"the page of {owner.name} is gone", owner.name)
         return self._ending
 
     def _newest_drive(self) -> Drive | None:

@@ -7,9 +7,10 @@ import json
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,17 +22,21 @@ from real.control.limits import RateLimiter
 from real.protocol.access import may
 from real.protocol.text import printable
 from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.acts import ActLog, Acts
+from rlenv_operate.console.acts import ActLog, ActRecord, Acts
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
+from rlenv_operate.console.loop import Loop, results_text
 from rlenv_operate.console.messages import (
     MAX_BYTES,
     Act,
     Choice,
     Compare,
     Drive,
+    Job,
     Login,
     MessageError,
+    Name,
     Replay,
+    Results,
     Seen,
     parse,
 )
@@ -67,10 +72,11 @@ _MOST_UNSENT = 64
 _PULSE_S = 0.5
 """Longest time between two states that a page is sent, in seconds, also where nothing is new."""
 
-_KINDS = ("robot", "state", "question", "episodes", "acts")
+_KINDS = ("robot", "state", "question", "episodes", "acts", "loop")
 """Messages of which a page is sent the newest, in this order."""
 
-_FILES = PageFiles("rlenv_operate.console", ("index.html", "console.js", "console.css", "icon.svg"))
+_SCRIPTS = ("words.js", "words-zh.js", "drawing.js", "drive.js", "recorded.js", "loop.js", "console.js")
+_FILES = PageFiles("rlenv_operate.console", ("index.html", *_SCRIPTS, "console.css", "icon.svg"))
 _TRY_LATER = 1013
 _REFUSED = 4401
 """Code with which the socket of a page without a valid token is closed."""
@@ -88,6 +94,7 @@ class ConsoleSettings(PageSettings):
         acts: file of the log of acts; None keeps it in memory.
         runs: folder of recorded runs that pages may replay and compare, or None.
         mover: the mover of teleoperation.
+        folder: folder of the flow from a robot to a better policy, whose commands pages may start; None for none.
     """
 
     address: str
@@ -97,6 +104,7 @@ class ConsoleSettings(PageSettings):
     acts: str | Path | None = None
     runs: str | Path | None = None
     mover: MoverSettings = field(default_factory=MoverSettings)
+    folder: str | Path | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +120,7 @@ class _Page:
     images: dict[str, int] = field(default_factory=dict)
     sent: int = 0
     seen: int = 0
+    name: str = ""
     replays: asyncio.Task[None] | None = None
     compares: asyncio.Task[None] | None = None
     shown: ShownPair | None = None
@@ -146,7 +155,8 @@ class ConsoleServer:
             settings.address, settings.keys, settings.mover, self._questions, self.tokens.current, self._robot_state
         )
         self._log = ActLog(settings.acts)
-        self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log)
+        self._steps = None if settings.folder is None else Loop(Path(settings.folder), settings.address, self._mover)
+        self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log, loop=self._steps)
         self._replays = None if settings.runs is None else Replays(settings.runs)
         self._comparisons = None if settings.runs is None else Comparisons(settings.runs)
         self._fixture = None if settings.fixture is None else FixtureSocket(settings.fixture, self._questions)
@@ -182,12 +192,17 @@ class ConsoleServer:
         self._acts.start()
         self._questions.on_change = partial(self._post, "question")
         self._mover.on_change = partial(self._post, "state")
+        if self._steps is not None:
+            self._steps.jobs.on_change = partial(self._post, "loop")
+            self._steps.jobs.begin()
         self._feed.start(self._post)
         return self
 
     def close(self) -> None:
         """End all episodes of the console, and close it. Safe to call more than once."""
         self._mover.close()
+        if self._steps is not None:
+            self._steps.jobs.close()
         self._feed.close()
         self._acts.close()
         if self._fixture is not None:
@@ -230,6 +245,8 @@ class ConsoleServer:
             self._texts["question"] = question_text(self._questions.pending, self._questions.chosen_verdict)
         elif kind == "acts":
             self._texts["acts"] = acts_text(self._log.recent)
+        elif kind == "loop" and self._steps is not None:
+            self._texts["loop"] = self._steps.text()
         for page in self._pages:
             page.fresh.add(kind)
             page.news.set()
@@ -283,7 +300,7 @@ class ConsoleServer:
     async def _serve(self, page: _Page) -> None:
         self._mover.come(page.visitor)
         self._pages.add(page)
-        page.answers.append(_welcome(page.visitor))
+        page.answers.append(self._welcome(page))
         page.fresh.add("robot")
         for kind in _KINDS[1:]:
             self._publish(kind)
@@ -296,6 +313,15 @@ class ConsoleServer:
             if not any(other.visitor.is_same(page.visitor) for other in self._pages):
                 self._mover.leave(page.visitor)
             sender.cancel()
+
+    def _welcome(self, page: _Page) -> str:
+        """Return who the page's visitor is; a person with the token of this process is asked for a name."""
+        if page.name:
+            page.visitor = replace(page.visitor, name=page.name)
+        visitor, asks_name = page.visitor, self.tokens.own is not None and not page.name
+        return json.dumps(
+            {"t": "welcome", "name": visitor.name, "role": visitor.role.value, "id": visitor.id, "asks_name": asks_name}
+        )
 
     async def _receive(self, page: _Page) -> None:
         """Take a page's messages until it goes, or sends what no page of ours does."""
@@ -322,14 +348,18 @@ class ConsoleServer:
             elif isinstance(message, Choice) and may(page.visitor.role, "see"):
                 page.cameras = frozenset(message.cameras)
                 page.news.set()
-            elif isinstance(message, Act):
-                if len(tasks) >= _MOST_UNSENT and message.act != "stop":
+            elif isinstance(message, Act | Job):
+                if len(tasks) >= _MOST_UNSENT and not (isinstance(message, Act) and message.act == "stop"):
                     await page.socket.close(POLICY_VIOLATION, "too many acts wait")
                     return
                 task = asyncio.create_task(self._carry_out(page, message))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            elif isinstance(message, Replay) and may(page.visitor.role, "replay") and not page.replays:
+            elif isinstance(message, Name) and self.tokens.own is not None:
+                page.name = printable(message.name, 40)
+                page.answers.append(self._welcome(page))
+                page.news.set()
+            elif isinstance(message, Replay | Results) and may(page.visitor.role, "replay") and not page.replays:
                 page.replays = asyncio.create_task(self._replay(page, message))
             elif isinstance(message, Compare) and not page.compares:
                 page.compares = asyncio.create_task(self._compare(page, message))
@@ -340,28 +370,38 @@ class ConsoleServer:
         if visitor is None:
             await page.socket.close(_REFUSED, "the token has lost its rights")
             return False
-        if visitor.role is not page.visitor.role:
-            page.answers.append(_welcome(visitor))
+        changed = visitor.role is not page.visitor.role
+        page.visitor = replace(visitor, name=page.name or visitor.name)
+        if changed:
+            page.answers.append(self._welcome(page))
             page.fresh.update(_KINDS)
             page.cameras = page.cameras if may(visitor.role, "see") else frozenset()
             page.news.set()
-        page.visitor = visitor
         return True
 
-    async def _carry_out(self, page: _Page, act: Act) -> None:
+    async def _carry_out(self, page: _Page, act: Act | Job) -> None:
         """Carry out an act on a thread; stops have threads of their own."""
-        pool: Executor = self._stops if act.act == "stop" else self._ordinary
-        record = await asyncio.get_running_loop().run_in_executor(pool, self._acts.carry_out, act, page.visitor)
-        answer = {"t": "outcome", "id": act.id, "act": act.act, "ok": record.ok, "text": record.outcome}
+        pool: Executor = self._ordinary
+        carry_out: Callable[[Visitor], ActRecord]
+        if isinstance(act, Act):
+            pool = self._stops if act.act == "stop" else pool
+            carry_out = partial(self._acts.carry_out, act)
+        else:
+            carry_out = partial(self._acts.carry_out_job, act)
+        record = await asyncio.get_running_loop().run_in_executor(pool, carry_out, page.visitor)
+        answer = {"t": "outcome", "id": act.id, "act": record.act, "ok": record.ok, "text": record.outcome}
         page.answers.append(json.dumps(answer))
         page.news.set()
         self._publish("acts")
+        if isinstance(act, Job):
+            self._publish("loop")
 
-    async def _replay(self, page: _Page, question: Replay) -> None:
+    async def _replay(self, page: _Page, question: Replay | Results) -> None:
         """Answer a question for recorded episodes, one at a time for all pages, on a thread of its own."""
-        answer = await asyncio.get_running_loop().run_in_executor(
-            self._replayer, replay_text, self._replays, question.episode, question.simulated, question.slot
-        )
+        read = partial(results_text, self._steps)
+        if isinstance(question, Replay):
+            read = partial(replay_text, self._replays, question.episode, question.simulated, question.slot)
+        answer = await asyncio.get_running_loop().run_in_executor(self._replayer, read)
         page.answers.append(answer)
         page.replays = None
         page.news.set()
@@ -405,10 +445,6 @@ class ConsoleServer:
                 page.images[name] = image.stamp_ns
                 page.sent += 1
                 await page.socket.send_bytes(image_frame(name, image))
-
-
-def _welcome(visitor: Visitor) -> str:
-    return json.dumps({"t": "welcome", "name": visitor.name, "role": visitor.role.value, "id": visitor.id})
 
 
 def _scene(robot: str) -> Scene | None:

@@ -18,8 +18,9 @@ from hal import Answer, ConnectionLost, EpisodeError, RobotStopped
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_operate.console.access import Visitor
+from rlenv_operate.console.hand import Clutch
 from rlenv_operate.console.messages import Drive
-from rlenv_operate.console.mover import GONE_S, INPUT_AGE_S, Clutch, Mover, MoverSettings
+from rlenv_operate.console.mover import GONE_S, INPUT_AGE_S, Mover, MoverSettings
 from rlenv_operate.console.questions import QuestionBox
 from tests.fakes import INTEGRATOR, TWO_JOINTS, Integrator, ManualClock, until
 

@@ -180,7 +180,11 @@ def is_refused(person: Person, kind: str, bench: Bench) -> bool:
     if kind == "compare":
         person.send(t="compare")
         return "does not allow" in person.next("compare")["problem"]
-    outcome = person.act(kind)
+    if kind == "job":
+        person.send(t="job", id=1, do="end", step="train")
+        outcome = person.next("outcome")
+    else:
+        outcome = person.act(kind)
     words = ("does not allow", "may not", "lost its rights")
     return not outcome["ok"] and any(word in outcome["text"] for word in words)
 

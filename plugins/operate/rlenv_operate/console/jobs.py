@@ -1,0 +1,262 @@
+"""Run ordinary commands of ``rlenv-robot`` as processes, follow their progress, and end them in an orderly way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hal.field import JsonDict
+
+__all__ = ["Job", "Jobs"]
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 0.2
+"""Time between two looks at the processes and at their progress, in seconds."""
+
+_ENDS_S = 15.0
+"""Time for a process to end after Ctrl-C, in seconds: a robot's server takes the robot home first."""
+
+_MOST_POINTS = 150
+"""Points of a curve that a page is sent at most."""
+
+_TAIL_BYTES, _TAIL_LINES = 4096, 6
+
+
+@dataclass(slots=True)
+class Job:
+    """One process of an ordinary command.
+
+    Attributes:
+        step: the step of the flow that it carries out, such as ``train``.
+        words: the words after ``rlenv-robot``.
+        by: the name of the person who started it.
+        process: the process.
+        log: file of its output.
+        progress: file of its progress (``--progress``).
+        about: further data of the job, for who started it.
+        began_s: time of day when it was started, seconds since 1970.
+        state: ``running``, ``done``, ``stopped`` (by a person) or ``failed``.
+        newest: the newest report of its progress.
+        curve: points of a curve, the completed share and a return or a success rate.
+    """
+
+    step: str
+    words: Sequence[str]
+    by: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    progress: Path
+    about: Mapping[str, object]
+    began_s: float = field(default_factory=time.time)
+    state: str = "running"
+    newest: JsonDict = field(default_factory=dict)
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    read: int = 0
+    ending: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command as a person would type it, without the option for the progress."""
+        words = list(self.words)
+        if "--progress" in words:
+            at = words.index("--progress")
+            del words[at : at + 2]
+        return shlex.join(["rlenv-robot", *words])
+
+    @property
+    def tail(self) -> str:
+        """The last lines of the output."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    def view(self) -> JsonDict:
+        """Return the job for a page, as plain data."""
+        stride = -(-len(self.curve) // _MOST_POINTS) or 1
+        curve = [point for at, point in enumerate(self.curve) if at % stride == 0 or at + 1 == len(self.curve)]
+        return {
+            "step": self.step, "command": self.command, "by": self.by, "state": self.state, "tail": self.tail,
+            "share": self.newest.get("share"), "remark": self.newest.get("remark", ""),
+            "ask": self.newest.get("ask", "") if self.state == "running" else "",
+            "began_s": self.began_s, "curve": curve,
+        }  # fmt: skip
+
+    def look(self) -> bool:
+        """Read what is new of the progress and of the process; return whether something was."""
+        changed = self._read()
+        code = self.process.poll()
+        if self.state == "running" and code is not None:
+            self._read()
+            self.state = "done" if code == 0 else "stopped" if self.ending else "failed"
+            if self.process.stdin is not None:
+                with suppress(OSError):  # an answer that was not read
+                    self.process.stdin.close()
+            changed = True
+        return changed
+
+    def _read(self) -> bool:
+        try:
+            with self.progress.open("rb") as file:
+                file.seek(self.read)
+                data = file.read()
+        except OSError:
+            return False
+        whole = data[: data.rfind(b"\n") + 1]
+        self.read += len(whole)
+        for line in whole.splitlines():
+            self.newest = json.loads(line)
+            figures, share = self.newest["figures"], self.newest["share"]
+            value = figures.get("success", figures.get("return"))
+            if value is not None and share is not None and (not self.curve or self.curve[-1][1] != value):
+                self.curve.append((share, value))
+        return bool(whole)
+
+
+class Jobs:
+    """The processes of a console, at most one of each step. All methods are thread-safe.
+
+    Args:
+        folder: the working folder of the commands; outputs and progress are kept in its folder ``jobs``.
+
+    Attributes:
+        on_change: called after each change of a job; must not block.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._kept = folder / "jobs"
+        self._kept.mkdir(parents=True, exist_ok=True)
+        self._jobs: dict[str, Job] = {}
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._closing = threading.Event()
+        self.on_change: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot console jobs", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to follow the processes."""
+        self._thread.start()
+
+    def get(self, step: str) -> Job | None:
+        """Return the newest job of a step, or None."""
+        return self._jobs.get(step)
+
+    def runs(self, step: str) -> bool:
+        """Return whether a job of this step runs."""
+        job = self._jobs.get(step)
+        return job is not None and job.process.poll() is None
+
+    def view(self) -> list[JsonDict]:
+        """Return the newest job of each step, as plain data."""
+        return [job.view() for job in list(self._jobs.values())]
+
+    def start(
+        self, step: str, words: Sequence[str], by: str, about: Mapping[str, object] | None = None, *, progress: bool
+    ) -> Job:
+        """Start a command.
+
+        Args:
+            step: the step of the flow that it carries out.
+            words: the words after ``rlenv-robot``.
+            by: the name of the person.
+            about: further data of the job.
+            progress: whether the command takes the option ``--progress``.
+
+        Raises:
+            ValueError: a job of this step runs.
+            OSError: the process can't be started.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                raise ValueError("the console is ending")
+            if self.runs(step):
+                raise ValueError(f"{step} runs already, started by {self._jobs[step].by}; stop it first")
+            self.end(step)  # which takes up that it has ended
+            stem = self._kept.absolute() / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{step}"
+            log, report = stem.with_suffix(".log"), stem.with_suffix(".jsonl")
+            if progress:
+                words = [*words, "--progress", str(report)]
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "rlenv_robot", *words], cwd=self.folder, stdin=subprocess.PIPE,
+                    stdout=output, stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C at the console's terminal reaches the console alone
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                )  # fmt: skip
+            self._jobs[step] = job = Job(step, words, by, process, log, report, about or {})
+        self.on_change()
+        return job
+
+    def end(self, step: str, seconds: float = _ENDS_S) -> bool:
+        """End a job as Ctrl-C does, and wait for its end; return whether it ran.
+
+        A process that does not end in time is terminated, and then killed.
+        """
+        job = self._jobs.get(step)
+        if job is None:
+            return False
+        if job.process.poll() is not None:
+            self._look(job)
+            return False
+        job.ending = True
+        for number, patience_s in ((signal.SIGINT, seconds), (signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+            job.process.send_signal(number)
+            try:
+                job.process.wait(patience_s)
+                break
+            except subprocess.TimeoutExpired:
+                _log.warning("%s did not end within %g s after %s", job.command, patience_s, number.name)
+        self._look(job)
+        self.on_change()
+        return True
+
+    def enter(self, step: str) -> None:
+        """Answer the request of a job, as a person at its terminal does by Enter.
+
+        Raises:
+            ValueError: no such job waits for an answer.
+        """
+        job = self._jobs.get(step)
+        if job is None or job.process.poll() is not None or not job.newest.get("ask") or job.process.stdin is None:
+            raise ValueError(f"{step} asks for nothing now")
+        try:
+            job.process.stdin.write(b"\n")
+            job.process.stdin.flush()
+        except OSError as error:
+            raise ValueError(f"{step} has ended: {error}") from None
+
+    def close(self) -> None:
+        """End all jobs. Safe to call more than once."""
+        with self._lock:
+            self._closing.set()
+        enders = [threading.Thread(target=self.end, args=(step,)) for step in self._jobs]
+        for ender in enders:
+            ender.start()
+        for ender in enders:
+            ender.join()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(_LOOK_S):
+            if sum(self._look(job) for job in list(self._jobs.values())):
+                self.on_change()
+
+    def _look(self, job: Job) -> bool:
+        with self._reading:
+            return job.look()
