@@ -38,7 +38,7 @@ _PINNED = 3
 """Of so many tables of one kind, one is kept to see whether it changes."""
 
 Sent = tuple[Any, Any]
-"""What a call was given, and a copy of it from before the call."""
+"""A value that a call was given, and a copy of it from before the call."""
 
 
 class TableAudit:

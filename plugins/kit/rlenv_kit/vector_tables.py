@@ -120,7 +120,8 @@ class _Audit:
                 if any(given.values()) if isinstance(given, dict) else given:
                     raise Failed(f"refused row {row} earned {given}", "an illegal action earns 0")
         self.over = np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool)
-        self._check_extra(table.get("extra_info", {}))
+        stays = was_over if probe.mode == "disabled" else np.zeros(probe.num, bool)
+        self._check_extra(table.get("extra_info", {}), self.over & ~stays)
         if self._before is not None and (reward is not None or began):
             self._check_rows(self._before, table, reward is None, was_over, began, refused)
         elif reward is None and not began and np.asarray(table["frame_no"]).any() and self._before is None:
@@ -150,11 +151,11 @@ class _Audit:
                 raise Failed(f"frame_no of row {row} is {now}", f"it was {old} before, so it is {due}")
             if stands and row not in began:
                 moved = left_difference(before, table, row, probe.mode)
-                moved = moved or deep_difference(parts_of_row(before, row), parts_of_row(table, row), "extra_info")
+                moved = moved or deep_difference(_standing(before, row), _standing(table, row), "extra_info")
                 if moved:
                     raise Failed(f"{moved} of row {row} changed", "the row stands")
 
-    def _check_extra(self, extra: Mapping[str, Unchecked]) -> None:
+    def _check_extra(self, extra: Mapping[str, Unchecked], ended: np.ndarray) -> None:
         for key in _STEADY:
             if self._has.setdefault(key, key in extra) != (key in extra):
                 raise Failed(f"extra_info {'has' if key in extra else 'lacks'} {key!r}", "other tables differ in that")
@@ -165,15 +166,14 @@ class _Audit:
                     raise Failed(f"extra_info's {'.'.join(place)} has shape {leaf.shape}",
                                  f"its leading axis is {self._probe.num}")  # fmt: skip
         final = extra.get("final")
-        if final is None and not self.over.any():
+        if final is None and not ended.any():
             return
-        if not self.over.any():
+        if not ended.any():
             raise Failed("extra_info has 'final'", "no row has ended")
         if self._probe.mode == "same_step" or final is not None:
-            self._check_final(final)
+            self._check_final(final, np.flatnonzero(ended))
 
-    def _check_final(self, final: Unchecked) -> None:
-        rows = np.flatnonzero(self.over)
+    def _check_final(self, final: Unchecked, rows: np.ndarray) -> None:
         spec = self._probe.envs.observation
         if not isinstance(final, Mapping) or not {"index", "observation"} <= final.keys():
             raise Failed(f"extra_info['final'] is {final!r:.60}", "it holds index and observation of the ended rows")
@@ -202,6 +202,11 @@ class _Audit:
         for table, copy in self._kept:
             if place := deep_difference(table, copy):
                 raise Failed(f"{place} of a table changed after it was returned", "a returned table never changes")
+
+
+def _standing(table: Table, row: int) -> dict[str, Unchecked]:
+    """Return what stays of a row that stands; its final frame is in the table of its last step alone."""
+    return {key: value for key, value in parts_of_row(table, row).items() if key != "final"}
 
 
 def _leaves(value: Unchecked, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unchecked]]:
