@@ -38,7 +38,7 @@ _PINNED = 3
 """Of so many tables of one kind, one is kept to see whether it changes."""
 
 Sent = tuple[Any, Any]
-"""A value that a call was given, and a copy of it from before the call."""
+"""A value that a call was given, beside a copy of it from before the call."""
 
 
 class TableAudit:
@@ -74,7 +74,7 @@ class TableAudit:
         self._entry_forms: dict[Any, Any] = {}
         self._has: dict[str, bool] = {}
         self._before: dict[str, Any] | None = None  # of the running episode, as far as it is known
-        self._kind, self._begun, self._has_stepped = "", False, False
+        self._kind, self._has_stepped = "", False
         self._pinned: dict[str, tuple[Any, Any]] = {}
         self._counts: dict[str, int] = {}
         self._agents: frozenset[object] | None = None
@@ -128,13 +128,10 @@ class TableAudit:
     def _reset(self, table: Unchecked, sent: list[Sent]) -> None:
         _check_unchanged(sent, "reset")
         self._check_table(table)
-        if not self._begun and table["frame_no"] != 0:
-            raise Failed(f"frame_no of the first table is {table['frame_no']}", "an instance counts its frames from 0")
         if _error(table) is not None:
             raise Failed("the first table has an error", "no action came before")
         mapping = table.get("extra_info", {}).get("agents")
         self._agents = frozenset(mapping) if isinstance(mapping, Mapping) else None
-        self._begun = True
         self._keep(table)
 
     def _step(self, request: Unchecked, table: Unchecked, reward: Unchecked, sent: list[Sent]) -> None:
