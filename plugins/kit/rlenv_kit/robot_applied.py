@@ -137,6 +137,7 @@ def _starts(probe: RobotProbe) -> None:
         raise NotTried("a reset of this robot is tried for its measured float commands alone")
     fields = [field for field in spec.commands if field.name in spec.home and not field.is_text]
     rest = [field for field in fields if _whole(field) or field.name not in spec.measured_by]
+    _check_start(probe, {})
     for field in rest:
         for value in list(probe.excursions(field, probe.reset(), most=3)):
             _check_start(probe, {field.name: value})

@@ -7,6 +7,7 @@ import itertools
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -407,13 +408,13 @@ def _check_reads(probe: RobotProbe) -> None:
 
 def _read(probe: RobotProbe) -> RobotState | None:
     """Read a robot that was just reset, and that says None where it can't be read."""
-    call = getattr(probe.robot, "read", None)
+    call: Any = getattr(probe.robot, "read", None)
     try:
-        inspect.signature(call).bind()  # type: ignore[arg-type]
+        inspect.signature(call).bind()
     except (TypeError, ValueError):
         return None  # it has none, or a method of its own that is called so
     try:
-        probe.log.call("read", call)  # type: ignore[arg-type]
+        probe.log.call("read", call)
     except NotImplementedError:
         return None
     except Exception as error:

@@ -213,7 +213,7 @@ def _reset_cells() -> Iterator[Row]:
             "takes a motion",
             "begin",
             lambda robot, right, start: (right(), _moves(robot, right, None))[0],
-        )  # type: ignore[arg-type]
+        )
         yield base, "reset", "sets the clock back", "begin", lambda robot, right, start: (
             right(), setattr(robot, "ticks", 50))[0]  # fmt: skip
         yield base, "reset", "raises", "begin", _raises_in_reset

@@ -207,8 +207,9 @@ def meta_cells() -> Iterator[Row]:
         return {"top": images["top"]._replace(data=buffer)}
 
     yield Bench, "image", "live", "images", after(live)
+    wrong: tuple[Any, ...] = (3, "lift", "hot")
     for way, value in {"a list": [], "texts": ("hot",), "None": None, "without a message": (Fault("hot", "lift", ""),),
-                       "numbers": (Fault(3, "lift", "hot"),)}.items():  # type: ignore[arg-type]  # fmt: skip
+                       "numbers": (Fault(*wrong),)}.items():  # fmt: skip
         yield Bench, "faults", way, "faults", after(lambda robot, faults, value=value: value)
     for base in BENCHES:
         yield base, "state", "None", "answer", after(lambda robot, state: None)
