@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from contextlib import suppress
@@ -370,6 +371,7 @@ class _Ownership:
         probe.reset()
         is_ours = callable(image)
         if callable(show):
+            _check_default(show)
             path = str(Path(folder) / "state.png")
             ours: list[dict[str, object]] = [{"mode": "file", "path": path}, {"mode": "call", "to": _check_frame_data}]
             modes += [call for options in (ours if is_ours else [{}]) if (call := self._shows(show, options))]
@@ -454,6 +456,16 @@ def _their_steps(probe: Probe) -> list[tuple[Any, Any, Any, Any]]:
     return taken
 
 
+def _check_default(show: Any) -> None:
+    """Check that the options of render have a default; its modes may need a display, so that it is not called here."""
+    try:
+        inspect.signature(show).bind()
+    except TypeError:
+        raise Failed("render() needs an argument", "its options are a dictionary, by default empty") from None
+    except ValueError:
+        return  # it has no signature
+
+
 def _check_kept_frames(shown: list[tuple[int, Any, Any, Any]]) -> None:
     """Check that what was shown of frames stays, and that it follows the frames if it differs between episodes."""
     for _, _, data, copy in shown:
@@ -463,9 +475,19 @@ def _check_kept_frames(shown: list[tuple[int, Any, Any, Any]]) -> None:
     pictures = {episode: {data for number, data, _ in digests if number == episode} for episode in (0, 1)}
     moved = min(len({seen for number, _, seen in digests if number == episode}) for episode in (0, 1))
     alike = all(len(one) == 1 for one in pictures.values())
+    scenes, drawn = ({digest_of(_images(one[place])) for one in shown} for place in (1, 2))
+    if len(scenes) >= _MOVED and len(drawn) == 1 and _images(shown[0][2]):
+        raise Failed("the image in frame_data is the same in all frames of two episodes, and observed images differ",
+                     "render shows the present state")  # fmt: skip
     if moved >= _MOVED and alike and pictures[0] != pictures[1]:
         raise Failed("frame_data is the same in all frames of an episode, and another one in the next episode",
                      "render shows the present state")  # fmt: skip
+
+
+def _images(values: Any) -> list[np.ndarray]:
+    """Return the images, uint8 of shape (height, width, channels), among the entries of a mapping, or the value."""
+    entries = values.values() if isinstance(values, Mapping) else [values]
+    return [one for one in entries if isinstance(one, np.ndarray) and one.dtype == np.uint8 and one.ndim == 3]
 
 
 def _check_frame_data(table: Mapping[str, Any]) -> None:

@@ -470,8 +470,9 @@ class _Motion:
                     self._check_place(
                         other, measured_by, robot_state, rest, f"the start named {field.name} alone; home"
                     )
-            measured = np.asarray(robot_state.sensors[sensor], float)
-            asked = np.asarray(start, float)
+            # A mass takes a while to reach a speed that a start gives, so its command is looked at.
+            reached = robot_state.applied[field.name] if is_driven(field) else robot_state.sensors[sensor]
+            measured, asked = np.asarray(reached, float), np.asarray(start, float)
             missed = (np.abs(measured - home) < 0.3 * np.abs(asked - home)) & (np.abs(asked - home) > 0)
             if missed.any():
                 index = tuple(int(i) for i in np.argwhere(missed)[0])

@@ -211,8 +211,8 @@ def _check_held(probe: RobotProbe) -> None:
     if later is None:
         return
     for name, sensor in spec.measured_by.items():
-        if name not in spec.home or spec.commands[name].numpy_dtype.kind != "f":
-            continue
+        if name not in spec.home or spec.commands[name].numpy_dtype.kind != "f" or is_driven(spec.commands[name]):
+            continue  # a speed that falls to zero is a robot that holds
         home = np.asarray(spec.home[name], float)
         left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
         if ((left > 0.02 * span_of(spec.commands[name])) & (rest < 0.1 * left)).any():

@@ -41,6 +41,12 @@ class RenderingFails(Sleds):
         raise KeyError("figure")
 
 
+@fault("render")
+class RenderingNeedsOptions(Sleds):
+    def render(self, options: Any) -> None:
+        del options
+
+
 @fault("after the end")
 class StepsOnAfterTheEnd(Sleds):
     def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006

@@ -100,8 +100,8 @@ class Tank:
         if not starts_here(options) or self.mode == "new":
             self.fill(options)
             self.flow, self.count = 0.0, 0
+            self.set({**TANK.home, **start})
         self.mode = "on"
-        self.set({**TANK.home, **start})
         self.ms += 100
         self.metered = (self.flow, self.ms)
         self.sample()
