@@ -107,6 +107,11 @@ class BatchEnvironment:
         self._episodes = np.zeros(batch.num, np.int64)
 
     @property
+    def streams(self) -> np.ndarray:
+        """The number that each environment draws with, int64 (N,); equal numbers draw equal episodes."""
+        return self._streams.copy()
+
+    @property
     def observation(self) -> Spec:
         """The spec of one environment's observation, without the leading axis."""
         return self.task.observation

@@ -22,6 +22,9 @@ __all__ = ["draw_checks"]
 _ENOUGH = 40
 """Draws for each step of the data set, so that one that can come does come, but for one case in e**40."""
 
+_FLOOR = 0.02
+"""Share of the largest priority that a step with hardly any error may have, so that it can still come."""
+
 _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
@@ -242,6 +245,9 @@ class _Draws:
     def _check_alpha(self, priority: str) -> None:
         """Check that an exponent of priorities, where it is taken, changes the draws."""
         probe, drawn = self._probe, list[list[bytes]]()
+        rewards = [step.reward for one in probe.data.values() for step in one.steps]
+        if priority == "reward" and all(reward == rewards[0] for reward in rewards):
+            return  # equal priorities have equal powers
         for alpha in (0.0, 1.0, 6.0):
             probe.init()
             try:
@@ -296,15 +302,19 @@ class _Draws:
         index = np.unique(np.asarray(batch["extra_info"]["index"]))
         count, few = min(20_000, 60 * len(index)), index[::2]
         for chosen, largest in ((few, 3.0), (index, 2.0)):  # what steps without an error get is the source's
-            errors = np.where(np.arange(len(chosen)) % 3 == 0, largest, 1e-3)
-            errors *= np.where(np.arange(len(chosen)) % 2, -1, 1)
+            is_large = np.arange(len(chosen)) % 3 == 0
+            errors = np.where(is_large, largest, 1e-3) * np.where(np.arange(len(chosen)) % 2, -1, 1)
             probe.log.call("update_priorities", update, chosen, errors)
             came = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
-            sizes = dict(zip(chosen.tolist(), (np.abs(errors) / np.abs(errors).sum()).tolist(), strict=True))
-            worst = _unlikely(Counter({place: number for place, number in came.items() if place in sizes}), sizes)
-            if worst:
-                raise Failed(f"a step came {worst[0]} times in {count} draws by TD error, by its error "
-                             f"{worst[1]:.1f} times", "chances are in proportion to the absolute errors")  # fmt: skip
+            large, small = chosen[is_large].tolist(), chosen[~is_large].tolist()
+            worst = _unlikely(Counter({place: came[place] for place in large}), dict.fromkeys(large, 1 / len(large)))
+            floor = _FLOOR * len(small) / len(large) * sum(came[place] for place in large)
+            often = sum(came[place] for place in small)
+            if worst or often > floor + _SIGMAS * math.sqrt(floor) + 2:
+                number, due = worst or (often, floor)
+                raise Failed(f"{'a step' if worst else 'steps with small errors'} came {number} times in {count} draws "
+                             f"by TD error, by its error {'' if worst else 'at most '}{due:.1f} times",
+                             "chances are in proportion to the absolute errors")  # fmt: skip
         probe.init()
         again = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
         if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):

@@ -272,7 +272,8 @@ class _Rows:
         if any(difference(starts[0], other) for other in starts[1:]):
             return
         other = probe.row(probe.log.call("reset", probe.envs.reset, {"seed": probe.seed + 1}), 0)["observation"]
-        if difference(starts[0], other):
+        shared = np.size(streams := getattr(probe.envs, "streams", ())) > np.size(np.unique(streams))
+        if difference(starts[0], other) and not shared:
             raise Failed("all rows begin alike, and with another seed otherwise",
                          "each row draws its own episodes")  # fmt: skip
         probe.note("6.2.2.1-3", "all rows begin alike, whatever the seed")
@@ -307,6 +308,8 @@ class _Rows:
             others = [other for other in range(probe.num) if other != row]
             second = probe.walk(changed)
             compare_rows(first, second, others, f"while only row {row} had other actions")
+            if not len(probe.envs.observation) or any(field.is_text for field in probe.envs.action):
+                continue  # a text may be a wrong answer each time, and rows may have nothing to show
             if all(_shows_same(*pair, row) for pair in zip(first, second, strict=True)):
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
 
