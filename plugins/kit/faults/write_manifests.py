@@ -8,7 +8,7 @@ from pathlib import Path
 
 import environment  # noqa: F401
 import vector  # noqa: F401
-from fault_set_a.registry import SUBJECTS, manifest
+from fault_set_a.registry import PREVENTED, SUBJECTS, manifest
 
 HERE = Path(__file__).resolve().parent
 
@@ -19,7 +19,7 @@ def open_third() -> list[str]:
     for part in ("environment", "vector"):
         ids = sorted(one.id for one in SUBJECTS if one.part == part and not one.good)
         drawn += random.Random(30).sample(ids, len(ids) // 3)
-    return sorted(drawn)
+    return sorted(set(drawn) - PREVENTED)
 
 
 def texts() -> dict[str, str]:

@@ -62,7 +62,7 @@ def content_of(image: Image) -> int:
 # -- speeds ----------------------------------------------------------------------------------------------------
 
 
-@check("rates", "each measured speed is the change of its place in a second", "robot", "periods", "states")
+@check("rates", "each measured speed is the change of its place in a second", "robot", "periods", "states", "follows")
 def _rates(probe: RobotProbe) -> None:
     """Move one element after another, and compare where places change steadily."""
     spec = probe.robot.spec

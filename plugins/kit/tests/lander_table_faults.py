@@ -159,7 +159,7 @@ replaces(Lander, "step", {
     # step can't be called without extra_info.
     "NeedsExtraInfo -> frames": lambda self, action, extra_info: Lander.step(self, action, extra_info),
     # step takes no extra_info.
-    "RefusesExtraInfo -> options": lambda self, action: Lander.step(self, action),
+    "RefusesExtraInfo -> parameters": lambda self, action: Lander.step(self, action),
 })  # fmt: skip
 
 

@@ -32,7 +32,7 @@ FRONTS = {part: load(part) for part in ("environment", "vector")}
 
 from fault_set_a.batch_calls import VECTOR, BatchCaller  # noqa: E402  (a front makes the package known)
 from fault_set_a.calls import ENVIRONMENT, Caller  # noqa: E402
-from fault_set_a.registry import SUBJECTS, manifest  # noqa: E402
+from fault_set_a.registry import PREVENTED, SUBJECTS, manifest  # noqa: E402
 
 SECTIONS = {"environment": ENVIRONMENT, "vector": VECTOR}
 BASES = [one for one in SUBJECTS if "-base-" in one.id]
@@ -56,7 +56,7 @@ def answers(make, part: str, section: str) -> str:
 @pytest.mark.parametrize("subject", named(one for one in SUBJECTS if not one.good))
 def test_a_fault_shows_in_the_section_that_it_names(subject) -> None:
     right = answers(subject.original, subject.part, subject.shows)
-    assert repr(SECTIONS[subject.part][subject.shows](subject.make)) != right
+    assert (repr(SECTIONS[subject.part][subject.shows](subject.make)) == right) == (subject.id in PREVENTED)
 
 
 @pytest.mark.parametrize("subject", named(BASES))
@@ -160,4 +160,4 @@ def test_a_third_of_the_faults_is_open() -> None:
     for part in FRONTS:
         ids = sorted(one.id for one in SUBJECTS if one.part == part and not one.good)
         drawn += random.Random(30).sample(ids, len(ids) // 3)
-    assert json.loads((FAULTS / "open_a.json").read_text(encoding="utf-8")) == sorted(drawn)
+    assert json.loads((FAULTS / "open_a.json").read_text(encoding="utf-8")) == sorted(set(drawn) - PREVENTED)

@@ -97,10 +97,14 @@ def factories(part: str) -> dict[str, Callable[..., Any]]:
     return {one.factory: one.make for one in SUBJECTS if one.part == part}
 
 
+PREVENTED = {"env-082-mapping_is_shared"}
+"""Faults of a world that no longer show: the environment copies what its world returns."""
+
+
 def manifest(part: str) -> list[dict[str, object]]:
     """Return the entries of a part's manifest."""
     return [
         {"id": one.id, "part": part, "factory": f"{_FILES[part]}:{one.factory}", "good": one.good, "what": one.what,
          "statement": one.statement, "style": one.style}
-        for one in SUBJECTS if one.part == part
+        for one in SUBJECTS if one.part == part and one.id not in PREVENTED
     ]  # fmt: skip
