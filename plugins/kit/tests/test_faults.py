@@ -199,7 +199,7 @@ TWO_FINDINGS = {
 }  # fmt: skip
 """Faults that show in two ways."""
 
-BY_ALL_CALLS = {"AppliedIsAsked", "NothingApplied", "OldAndFresh", "ResetsBySurprise"}
+BY_ALL_CALLS = {"AppliedIsAsked", "NothingApplied", "ObservationIsNotFinite", "OldAndFresh", "ResetsBySurprise"}
 """Faults that give other findings, or after more steps, when other checks came before."""
 
 SAMPLE = [
