@@ -21,7 +21,7 @@ from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
+    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
     "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
