@@ -16,7 +16,7 @@ def test_a_good_robot_passes() -> None:
     assert {check.key for check in report.checks if check.passed is None} == {
         "images", "speed", "reset speed", "rest", "unmeasured", "instances", "streams open", "streams",
         "jumps", "starts", "stop in a step", "kept options", "rates", "efforts", "fresh", "reads", "chance",
-        "watchdog", "damp",
+        "watchdog", "damp", "illegal starts", "places of speeds",
     }  # fmt: skip
 
 
