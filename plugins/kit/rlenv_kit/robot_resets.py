@@ -178,9 +178,10 @@ def _illegal_starts(probe: RobotProbe, robot_state: RobotState) -> Iterator[tupl
         for value in probe.excursions(field, robot_state, most=2) if field.size > 1 else ():
             place = int(np.argmax(np.ravel(value == hold[field.name])))
             for what, wrong in spoilt(field, {field.name: value}):
-                mixed = value.astype(np.asarray(wrong).dtype)
-                if np.shape(wrong) == value.shape:
-                    mixed.flat[place] = np.ravel(wrong)[place]
+                part = np.array(wrong)
+                if part.shape == value.shape:
+                    mixed = value.astype(part.dtype)
+                    mixed.flat[place] = part.flat[place]
                     yield f"a start with one element of {field.name} {what}", {field.name: mixed}
 
 
