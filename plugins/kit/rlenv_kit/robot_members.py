@@ -127,7 +127,7 @@ def _passed(readings: Readings) -> float:
 # -- a watchdog in the device ----------------------------------------------------------------------------------
 
 
-@check("watchdog", "a watchdog that is armed ends the motion of a silent controller", "robot", "follows", "stop again")
+@check("watchdog", "a watchdog that is armed ends the motion of a silent controller", "robot", "states")
 def _watchdog(probe: RobotProbe) -> None:
     """Move and fall silent: without a watchdog, with one, and once it is disarmed."""
     arm, disarm = (getattr(probe.robot, name, None) for name in ("arm_watchdog", "disarm_watchdog"))
@@ -210,7 +210,7 @@ def _listed(names: set[str]) -> str:
 # -- motors that give way --------------------------------------------------------------------------------------
 
 
-@check("damp", "motors that give way drive nothing, until the next reset", "robot", "follows", "stop again")
+@check("damp", "motors that give way drive nothing, until the next reset", "robot", "states")
 def _damp(probe: RobotProbe) -> None:
     """Move, let the motors give way, and read; after a reset they move again."""
     damp = getattr(probe.robot, "damp", None)
