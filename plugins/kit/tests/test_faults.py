@@ -195,8 +195,8 @@ def test_no_check_accuses_what_the_table_lists(name: str) -> None:
 
 
 TWO_FINDINGS = {
-    "ClosesAll", "FinalIsMissing", "FirstWalkNeverComes", "FrameNumbersAreTheCallers", "HalfObeysNaN", "NextStepMoves",
-    "MeasuresTheRequest", "PopsFromTheAction", "ThresholdIgnored",
+    "ClosesAll", "FinalIsMissing", "FirstWalkNeverComes", "FrameNumbersAreTheCallers", "HalfObeysNaN", "Millimetres",
+    "MeasuresTheRequest", "NextStepMoves", "PopsFromTheAction", "ThresholdIgnored",
 }  # fmt: skip
 """Faults that show in two ways."""
 
