@@ -20,6 +20,7 @@ from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.robot_applied import applied_checks
 from rlenv_kit.robot_commands import check_same, command_checks
 from rlenv_kit.robot_latch import latch_checks
+from rlenv_kit.robot_members import member_checks
 from rlenv_kit.robot_motion import motion_checks
 from rlenv_kit.robot_probe import (
     SIMULATED,
@@ -132,6 +133,7 @@ _ORDER = (
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
     "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
     "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance",
+    "watchdog", "damp", "illegal starts", "places of speeds",
     "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by
@@ -142,7 +144,7 @@ def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) 
     return in_order(_ORDER, [
         *declared(globals(), probe), *stop_checks(probe), *latch_checks(probe), *motion_checks(probe),
         *command_checks(probe), *applied_checks(probe), *stream_checks(probe), *reset_checks(probe),
-        *reading_checks(probe),
+        *reading_checks(probe), *member_checks(probe),
         *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
     ])  # fmt: skip
 

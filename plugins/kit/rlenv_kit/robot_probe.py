@@ -21,8 +21,8 @@ from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
-    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
+    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
+    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "spoilt", "write_into",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
@@ -540,21 +540,21 @@ def halves_of(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str,
         ways: list[tuple[str, dict[str, Any]]] = [("an unknown command", {"no_such_field": 0.0})]
         for other in spec.commands:
             if other is not field and not other.is_text:
-                ways += [(f"{other.name} {problem}", {other.name: value}) for problem, value in _spoilt(other, hold)]
+                ways += [(f"{other.name} {problem}", {other.name: value}) for problem, value in spoilt(other, hold)]
         for problem, change in ways if probe.simulated else ways[:3]:
             for value in probe.excursions(field, robot_state, most=4):
                 yield f"a legal {field.name} beside {problem}", {**hold, field.name: value, **change}
         for value in probe.excursions(field, robot_state, most=4) if field.size > 1 else ():
             place = int(np.argmax(np.ravel(value == hold[field.name])))
-            for problem, spoilt in _spoilt(field, {field.name: value}):
-                part = np.array(spoilt)
+            for problem, wrong in spoilt(field, {field.name: value}):
+                part = np.array(wrong)
                 if part.shape == value.shape:
                     mixed = value.astype(part.dtype)
                     mixed.flat[place] = part.flat[place]
                     yield f"one element of {field.name} {problem}", {**hold, field.name: mixed}
 
 
-def _spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, object]]:
+def spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, object]]:
     """Yield illegal values of a command."""
     value, high = values[field.name], np.asarray(field.bounds[1], float)
     if field.numpy_dtype.kind == "f":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hal import Image, RobotSpec, RobotState
+from hal import Field, Image, RobotSpec, RobotState
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_probe import (
     RobotProbe,
@@ -46,6 +46,17 @@ _OPEN = 1e6
 """Size from which a limit is none."""
 
 _MOST_ELEMENTS = 8
+
+_LONG = 400
+"""Steps of a motion over many turns."""
+
+_TURN = 2 * np.pi
+
+_UNBOUNDED = 1e30
+"""Bounds from which on a field has none."""
+
+_SLIP = 0.2
+"""Largest difference of a way from the integral of its speed, as a share of it."""
 
 
 def reading_checks(probe: RobotProbe) -> list[PlannedCheck]:
@@ -166,6 +177,64 @@ def _check_rate(
         raise Failed(f"{place}{where} changes by {np.median(one[steady]):.4g} {spec.sensors[speed].unit}, and "
                      f"{speed}{where} says {np.median(told[(..., *index)][steady]):.4g}",
                      f"{speed} is the speed of {place}, and a step is one control period")  # fmt: skip
+
+
+@check("places of speeds", "over a long motion a place is the sum of its speed", "robot", "rates")
+def _places_of_speeds(probe: RobotProbe) -> None:
+    """Drive each element of a speed or an effort for many turns, and compare the way with the integral of the speed."""
+    spec = probe.robot.spec
+    pairs = [pair for pair in pairs_of_speeds(spec) if _goes_on_over_turns(spec.sensors[pair[0]])]
+    driven = [field for field in spec.commands if is_driven(field) and field.numpy_dtype.kind == "f"]
+    if not pairs or not driven or not probe.is_quick:
+        raise NotTried("no place has a speed that a command keeps up in simulation, and bounds of more than two turns")
+    for field in driven:
+        for index in elements_of(field, _MOST_ELEMENTS // 2):
+            states = _long_motion(probe, field, index, pairs)
+            for pair in pairs:
+                _check_way(spec, pair, states)
+
+
+def _goes_on_over_turns(place: Field) -> bool:
+    """Return whether a place goes on where it is, and is not an angle within a turn or two, by its unit and bounds."""
+    low, high = (np.asarray(bound, float) for bound in place.bounds)
+    is_bounded = bool((np.abs([low, high]) < _UNBOUNDED).all())
+    return place.numpy_dtype.kind == "f" and (
+        place.unit == "m" or (place.unit == "rad" and is_bounded and bool((high - low > 2 * _TURN).all()))
+    )
+
+
+def _long_motion(
+    probe: RobotProbe, field: Field, index: tuple[int, ...], pairs: list[tuple[str, str]]
+) -> list[RobotState]:
+    """Keep an element of a speed or an effort up, until a place is near the end of its range."""
+    spec, state = probe.robot.spec, probe.reset()
+    states, hold = [copied(state)], probe.hold(state)
+    for _ in range(_LONG):
+        value = np.array(hold[field.name])
+        value[index] = probe.onwards(field, state)[index]
+        with probe.tolerating("range"):
+            state = probe.step({**hold, field.name: value})
+        states.append(copied(state))
+        for place, _ in pairs:
+            low, high = (np.asarray(bound, float) for bound in spec.sensors[place].bounds)
+            now, margin = np.asarray(state.sensors[place], float), 0.1 * span_of(spec.sensors[place])
+            if ((now < low + margin) | (now > high - margin)).any():
+                return states
+    return states
+
+
+def _check_way(spec: RobotSpec, pair: tuple[str, str], states: list[RobotState]) -> None:
+    """Compare where a place ends with the integral of its speed by the trapezoidal rule."""
+    places, speeds = (np.array([state.sensors[name] for state in states], float) for name in pair)
+    passed_s = np.diff([state.stamp_ns for state in states]) / 1e9
+    passed_s = passed_s.reshape(-1, *([1] * (places.ndim - 1)))
+    ways = (speeds[1:] + speeds[:-1]) / 2 * passed_s
+    due, way, total = ways.sum(axis=0), places[-1] - places[0], np.abs(ways).sum(axis=0)
+    wrong = np.abs(way - due) > np.maximum(_SLIP * total, 4 * np.abs(ways).max(axis=0)) + 1e-3
+    if wrong.any():
+        raise Failed(f"{pair[0]} changed by {way[wrong][0]:.4g} {spec.sensors[pair[0]].unit} while {pair[1]} adds up "
+                     f"to {due[wrong][0]:.4g}", "a place goes on with its speed; an angle within a turn has bounds of "
+                     "one turn")  # fmt: skip
 
 
 def _arrives(

@@ -9,11 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, RobotState, RobotStopped
+from hal import EpisodeError, IllegalAction, RobotState, RobotStopped
 from hal.robot import PRESENT
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_commands import check_command_kept, check_not_read
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, is_driven, is_effort, pairs_of_speeds, span_of
+from rlenv_kit.robot_probe import (
+    RobotProbe,
+    check_held,
+    copied,
+    is_driven,
+    is_effort,
+    pairs_of_speeds,
+    span_of,
+    spoilt,
+)
 from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference
@@ -151,6 +160,68 @@ def _refused_resets(probe: RobotProbe) -> None:
         return
     if probe.repeatable is not False and probe.simulated:
         probe.compare(first, second, "after resets that were refused", slack=0.01)
+
+
+def _illegal_starts(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield starts that break the spec: each command by itself, and beside another one that is legal and far away."""
+    spec = probe.robot.spec
+    hold, fields = probe.hold(robot_state), [spec.commands[name] for name in spec.home]
+    for field in fields:
+        for what, wrong in spoilt(field, hold):
+            name = f"a start of {field.name} {what}"
+            yield name, {field.name: wrong}
+            for other in fields:
+                for far in probe.excursions(other, robot_state, most=1) if other is not field else ():
+                    yield f"{name} beside a legal {other.name}", {other.name: far, field.name: wrong}
+                    yield f"{name} before a legal {other.name}", {field.name: wrong, other.name: far}
+                    break
+        for value in probe.excursions(field, robot_state, most=2) if field.size > 1 else ():
+            place = int(np.argmax(np.ravel(value == hold[field.name])))
+            for what, wrong in spoilt(field, {field.name: value}):
+                part = np.array(wrong)
+                if part.shape == value.shape:
+                    mixed = value.astype(part.dtype)
+                    mixed.flat[place] = part.flat[place]
+                    yield f"a start with one element of {field.name} {what}", {field.name: mixed}
+
+
+@check("illegal starts", "a start that breaks the spec is refused before anything moves", "robot", "starts",
+       "refused resets")  # fmt: skip
+def _illegal_starts_move_nothing(probe: RobotProbe) -> None:
+    """Hold still, ask for illegal starts, and measure: at once, and in a step that holds."""
+    if not probe.simulated or not probe.reset_moves:
+        raise NotTried("a reset of this robot is not moved by its start, or it may be real")
+    spec, allowed = probe.robot.spec, "a start that breaks the spec is refused, and nothing moves"
+    first = copied(probe.reset())
+    hold = probe.hold(first)
+    for _ in range(3):
+        first = copied(probe.step(hold))
+    cases = list(_illegal_starts(probe, first))
+    if not cases:
+        raise NotTried("the spec has no home")
+    for what, start in cases:
+        before = probe.read()
+        try:
+            probe.reset({"start": start})
+        except Failed:
+            raise
+        except IllegalAction:
+            pass
+        except Exception as error:
+            if isinstance(error, AssertionError) or not any(name in str(error) for name in start):
+                raise Failed(f"a reset with {what} raises {type(error).__name__}: {error!s:.120}",
+                             "it raises IllegalAction, or at least names the command") from error  # fmt: skip
+            probe.note(f"a reset with an illegal start raises {type(error).__name__}; here it is IllegalAction")
+        else:
+            raise Failed(f"a reset with {what} was accepted", allowed)
+        check_held(spec, before, probe.read(), f"with {what}, which was refused", allowed)
+        try:
+            after = copied(probe.step(hold))
+        except EpisodeError as error:
+            probe.note(f"after a refused reset a step raises EpisodeError: {error}")
+            first = copied(probe.reset())
+            continue
+        check_held(spec, first, after, f"with {what}, which was refused", allowed)
 
 
 # -- options ---------------------------------------------------------------------------------------------------

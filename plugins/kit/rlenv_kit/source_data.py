@@ -90,7 +90,7 @@ _ORDER = (
     "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
-    "positions", "actions of a part", "statistics of parts", "instances", "requests",
+    "positions", "actions of a part", "statistics of parts", "instances", "requests", "plain statistics", "stacks",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -244,10 +244,10 @@ class _Tables:
                 continue
             probe.ignoring.add(name)
             probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
-        draws = {"sample_steps", "sample_trajectories"}
-        if draws & set(refusing) and draws & probe.ignoring:
-            raise Failed(f"{', '.join(draws & probe.ignoring)} took the option 'no_such_option'",
-                         f"{', '.join(draws & set(refusing))} refuses it with ValueError")  # fmt: skip
+        taking, others = (sorted(_WITH_OPTIONS.intersection(names)) for names in (probe.ignoring, refusing))
+        if taking and others:
+            raise Failed(f"{', '.join(taking)} took the option 'no_such_option'",
+                         f"it is refused with ValueError, as by {', '.join(others)}")  # fmt: skip
 
     @check(
         "arguments",
@@ -349,6 +349,9 @@ def _at_least(hits: int, count: int, share: float) -> float:
     """Return the probability of at least so many hits by chance, by the binomial distribution."""
     return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits, count + 1))
 
+
+_WITH_OPTIONS = {"init", "sample_steps", "sample_trajectories"}
+"""Functions that always take options; the other two may be without any."""
 
 _ANSWERS: Mapping[str, Callable[[SourceProbe], Unchecked]] = {
     "batch": lambda probe: probe.batch(BATCH),

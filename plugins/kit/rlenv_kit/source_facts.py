@@ -293,6 +293,16 @@ class _Facts:
         if not tried:
             raise NotTried("statistics of the kinds returns, episodes and histogram are refused")
 
+    @check("plain statistics", "statistics are numbers, texts, lists and mappings of them", "contract", "statistics")
+    def plain(self, probe: SourceProbe) -> None:
+        """Write statistics as JSON; Tables 6, which hold arrays, are not compared."""
+        told = self._ask()
+        if not isinstance(told, Mapping):
+            raise NotTried("statistics are no mapping")
+        place = _not_plain(told)
+        if place:
+            raise Failed(f"statistics hold a {place}", "they are data that JSON can hold")
+
     def _ask(self, **options: object) -> Unchecked:
         self._probe.init()
         return self._probe.call("statistics", **options)
@@ -307,6 +317,17 @@ _MOMENTS: Mapping[str, Callable[[np.ndarray], Unchecked]] = {
     "max": lambda values: values.max(axis=0),
     "median": lambda values: np.median(values, axis=0),
 }
+
+
+def _not_plain(value: Unchecked, name: str = "") -> str:
+    """Return the type and the name of the first value that JSON can't hold; empty if there is none."""
+    if isinstance(value, Mapping):
+        keys = (f"{type(key).__name__} as a key of {name or 'the whole'}" for key in value if not isinstance(key, str))
+        return next(keys, "") or next(filter(None, (_not_plain(item, f"{name}.{key}".lstrip("."))
+                                                    for key, item in value.items())), "")  # fmt: skip
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_not_plain(item, name) for item in value)), "")
+    return "" if value is None or isinstance(value, str | int | float) else f"{type(value).__name__} as {name}"
 
 
 def check_statistics(probe: SourceProbe, told: Unchecked, data: list[Trajectory], asked: Collection[str] = ()) -> None:

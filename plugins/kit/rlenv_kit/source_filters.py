@@ -15,7 +15,7 @@ from rlenv_kit.source_facts import check_statistics
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
 from rlenv_kit.source_tables import Step, Trajectory, packed, read_actions
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked
+from rlenv_kit.tables import Unchecked, deep_difference
 
 __all__ = ["filter_checks"]
 
@@ -24,6 +24,9 @@ _LABELS = ("source", "policy", "verdict")
 
 _SOURCES = ("expert", "random", "mixture", "mixed")
 """Labels of sources that the standard names (B.2.2.3), and a variant."""
+
+_STACK = 3
+"""Frames of a stack."""
 
 _ENOUGH = 40
 """Draws for each step or trajectory, so that one that can come does come, but for one case in e**40."""
@@ -191,22 +194,73 @@ class _Filters:
 
     @check("nothing left", "a filter that leaves nothing is refused", "contract", "filters")
     def nothing_left(self, probe: SourceProbe) -> None:
-        names = {name for part in self._taken for name in part.options}
-        nothing: dict[str, object] = {
-            **dict.fromkeys(_LABELS, "no such label"), "episodes": [10**6], "min_steps": 10**7, "max_steps": 0,
-            "min_return": 1e12,
-        }  # fmt: skip
-        tried = names & nothing.keys()
-        if not tried:
+        nothing = list(self._nothing())
+        if not nothing:
             raise NotTried("no filter is taken that can leave nothing")
-        for name in sorted(tried):
+        for options in nothing:
+            words = ", ".join(f"{name}={value!r:.60}" for name, value in options.items())
             for call in (probe.batch, probe.tables):
                 probe.init()
                 try:
-                    answer = call(2, **{name: nothing[name]})
+                    answer = call(2, **options)
                 except Exception:
                     continue
-                raise Failed(f"{name}={nothing[name]!r} fits nothing, and {answer!r:.60} came", "it is refused")
+                raise Failed(f"{words} fits nothing, and {answer!r:.60} came", "it is refused")
+            if "statistics" not in probe.ignoring:
+                self._check_not_everything(options, words)
+
+    def _nothing(self) -> Iterator[dict[str, object]]:
+        """Yield options that fit nothing: values that no data have, and two filters that fit different data."""
+        names = {name for part in self._taken for name in part.options}
+        far: dict[str, object] = {
+            **dict.fromkeys(_LABELS, "no such label"), "episodes": [10**6], "min_steps": 10**7, "max_steps": 0,
+            "min_return": 1e12,
+        }  # fmt: skip
+        yield from ({name: far[name]} for name in sorted(names & far.keys()))
+        if "episodes" in names:
+            yield {"episodes": []}
+        apart: dict[tuple[str, ...], dict[str, object]] = {}
+        for one, other in combinations([part for part in self._taken if part.steps is None], 2):
+            options = {**one.options, **other.options}
+            if len(options) > 1 and not one.may & other.may and "top_fraction" not in options:
+                apart.setdefault(tuple(sorted(options)), options)
+        yield from apart.values()
+
+    def _check_not_everything(self, options: Mapping[str, object], words: str) -> None:
+        """Check that statistics of nothing are not those of everything."""
+        probe = self._probe
+        probe.init()
+        try:
+            told = probe.call("statistics", **options)
+        except Exception:
+            return
+        if not deep_difference(probe.call("statistics"), told):
+            raise Failed(f"{words} fits nothing, and statistics are as without it", "they are refused, or of nothing")
+
+    @check("stacks", "a stack ends with the step's own frame, after those before it in its episode", "contract",
+           "every step", "unknown option")  # fmt: skip
+    def stacks(self, probe: SourceProbe) -> None:
+        """Compare stacked observations with the data; a missing one is the nearest of its episode."""
+        probe.init()
+        try:
+            batch = probe.asked("sample_steps", partial(probe.batch, BATCH, stack=_STACK))
+        except Refused as reason:
+            raise NotTried(f"sample_steps takes no stack: {reason}") from None
+        if not isinstance(batch, Mapping) or not isinstance(batch.get("observation"), Mapping):
+            raise NotTried("a batch of stacks is no single Table 5")
+        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
+        for one in filter(_is_gapless, probe.data.values()):
+            for place, step in enumerate(one.steps):
+                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
+        compared = 0
+        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
+            action = {name: np.asarray(value[row]) for name, value in batch["action"].items()}
+            found = known.get((str(env_id), int(frame_no), packed(action)), [])
+            if len(found) == 1:
+                compared += 1
+                _check_stack(batch["observation"], row, *found[0])
+        if not compared:
+            raise NotTried("no step of a batch of stacks is found by its frame and action")
 
     @check(
         "labels",
@@ -234,6 +288,17 @@ class _Filters:
         if not told:
             probe.note("B.2.2.3-2", "no trajectory is drawn by a label of its source; here the option is source")
             raise NotTried("trajectories are not drawn by the labels " + ", ".join(_SOURCES))
+
+
+def _check_stack(observation: Mapping[str, Unchecked], row: int, one: Trajectory, place: int) -> None:
+    frames = [one.steps[max(0, place - _STACK + 1 + back)].observation for back in range(_STACK)]
+    for name, value in observation.items():
+        due = np.stack([np.asarray(frame[name]) for frame in frames])
+        came = np.asarray(value[row])
+        if came.shape != due.shape or packed({name: came}) != packed({name: due}):
+            raise Failed(f"observation.{name} in a stack of {_STACK} is {came.tolist()!r:.100} for step {place} of "
+                         f"{one.env_id}", f"it is {due.tolist()!r:.100}: its own frame last, and the nearest one for "
+                         "those before its episode")  # fmt: skip
 
 
 def _is_labelled(extra: Mapping[str, Unchecked], label: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from hal import Field, IllegalAction, Violation
 from plugins.kit.tests.other_styles import Readable
 from plugins.kit.tests.planting import Planted, planters, with_sensor
+from plugins.kit.tests.robot_bench import Wagon
 from plugins.kit.tests.rover import Rover
 
 FAULTS: dict[str, Planted] = {}
@@ -94,6 +95,16 @@ class ChanceOfAll(Readable):
         return {**right, "place": right["place"] + np.random.normal(0, 1e-3, 2).astype(np.float32)}
 
 
+changes(Wagon, "sensors", {
+    "AngleWrapsEarly -> places of speeds": lambda self, right: {
+        **right, "wheel_place": ((self.place + np.pi) % (2 * np.pi) - np.pi).astype(np.float32)},
+    "AngleOfAnotherGear -> places of speeds": lambda self, right: {
+        **right, "wheel_place": (0.7 * self.place).astype(np.float32)},
+    "AngleIsOfFewBits -> places of speeds": lambda self, right: {
+        **right, "wheel_place": ((self.place + 10) % 20 - 10).astype(np.float32)},
+})  # fmt: skip
+
+
 # -- images ------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +153,42 @@ class StartsBeforeItRefuses(Readable):
         if isinstance(options.get("start"), dict) and "goal" in options["start"] and self.stopped is None:
             self.place = np.array(options["start"]["goal"], float)
         return super().reset(options)
+
+
+class _Starting(Readable):
+    """Refuses illegal starts in a way of its own."""
+
+    def reset(self, options):
+        start = options.get("start", {})
+        if isinstance(start, dict) and self.ready and self.stopped is None:
+            self.look_at(start)
+        return super().reset(options)
+
+
+@fault("illegal starts or refused resets", "The commands of a start are carried out one by one, until one is illegal.")
+class MovesUntilItRefuses(_Starting):
+    def look_at(self, start):
+        for name, value in start.items():
+            self.spec.commands[name].validate(value, "start")
+            if name == "goal":
+                self.place = self.goal = np.array(value, float)
+
+
+@fault("illegal starts or refused resets", "The legal elements of an illegal start are carried out.")
+class MovesTheLegalElements(_Starting):
+    def look_at(self, start):
+        goal = np.asarray(start.get("goal", self.place), float)
+        if goal.shape == (2,):
+            self.place = self.goal = np.where(np.abs(goal) <= 1, goal, self.place)
+
+
+@fault("illegal starts", "A start out of its range is clipped.")
+class ClipsTheStart(Readable):
+    def reset(self, options):
+        start = dict(options["start"]) if isinstance(options.get("start"), dict) else {}
+        if np.shape(start.get("goal")) == (2,):
+            start["goal"] = np.clip(start["goal"], -1, 1)
+        return super().reset({**options, "start": start} if start else options)
 
 
 @fault("refused resets or stop clearing", "A stop is cleared first of all.")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from plugins.kit.tests.plain_source import Records
 from plugins.kit.tests.planting import Planted, planters
 from plugins.kit.tests.test_fault_sets_b import module
 from rlenv_robot.world import NOTHING
@@ -213,6 +214,59 @@ replaces(Columns, "counted", {
 })  # fmt: skip
 
 
+replaces(Columns, "passing", {
+    "NoEpisodesAreAll -> nothing left":
+        _passing(lambda given: given if given.get("episodes") != [] else _without(given, "episodes")),
+})  # fmt: skip
+
+
+class Stacked(Records):
+    """The walks, also in stacks."""
+
+    def checked(self, size: Any, options: Any) -> Any:
+        super().checked(size, _without(options, "stack"))
+        return options
+
+    def sample_steps(self, batch_size: Any, extra_info: Any = NOTHING) -> Any:
+        table = super().sample_steps(batch_size, extra_info)
+        if "stack" not in extra_info:
+            return table
+        parts = [self.steps([self.index[place - step + max(0, frame)] for place in table["extra_info"]["index"]
+                             for step in (self.index[place][1],) for frame in (self.frames(step)[back],)])
+                 for back in range(extra_info["stack"])]  # fmt: skip
+        return {**table, "observation": {name: np.stack([part["observation"][name] for part in parts], 1)
+                                         for name in ("place", "speed")}}  # fmt: skip
+
+    def frames(self, step: int) -> Any:
+        """Return the frames of a stack of three, oldest first."""
+        return step - 2, step - 1, step
+
+
+replaces(Stacked, "frames", {
+    "NewestFrameFirst -> stacks": lambda self, step: (step, step - 1, step - 2),
+    "StackLacksItsOwnFrame -> stacks": lambda self, step: (step - 3, step - 2, step - 1),
+})  # fmt: skip
+
+
+@fault("nothing left", "Statistics of nothing are those of everything.")
+class StatisticsOfNothingAreOfAll(Records):
+    def statistics(self, extra_info: Any = NOTHING) -> Any:
+        self.checked(1, extra_info)
+        return super().statistics(extra_info if self.walk_chances(extra_info).any() else NOTHING)
+
+
+@fault("unknown option", "Init takes any option.")
+class InitTakesAnyOption(Records):
+    def init(self, options: Any = NOTHING) -> None:
+        super().init({name: options[name] for name in ("seed",) if name in options})
+
+
+changes(Records, "statistics", {
+    "CountsOfNumPy -> plain statistics": lambda self, told: {**told, "steps": np.int64(told["steps"])},
+    "FiguresAreArrays -> plain statistics": lambda self, told: {**told, "lengths": np.array([3, 6, 4, 5])},
+})  # fmt: skip
+
+
 # -- ownership ---------------------------------------------------------------------------------------------------
 
 
@@ -280,4 +334,4 @@ class OneRecordingCutInPieces(Columns):
         return {**table, "frame_no": int(self.first[self.now[0]]) + table["frame_no"]}
 
 
-GOOD = {of.__name__: of for of in (TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces)}
+GOOD = {of.__name__: of for of in (Stacked, TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces)}

@@ -28,6 +28,7 @@ from plugins.kit.tests import (
     lander_caller_faults,
     lander_refusal_faults,
     lander_table_faults,
+    member_faults,
     other_styles,
     ownership_faults,
     refusal_faults,
@@ -123,7 +124,7 @@ CHECK_OF: dict[ModuleType, Check] = {
     ), _environment),
     **dict.fromkeys((
         robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
-        robot_class_faults,
+        robot_class_faults, member_faults,
     ), check_robot),
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
     source_class_faults: check_source,
@@ -194,8 +195,8 @@ def test_no_check_accuses_what_the_table_lists(name: str) -> None:
 
 
 TWO_FINDINGS = {
-    "ClosesAll", "FinalIsMissing", "FirstWalkNeverComes", "FrameNumbersAreTheCallers", "HalfObeysNaN", "NextStepMoves",
-    "MeasuresTheRequest", "PopsFromTheAction", "ThresholdIgnored",
+    "ClosesAll", "FinalIsMissing", "FinalIsTheNextFirst", "FirstWalkNeverComes", "FrameNumbersAreTheCallers",
+    "HalfObeysNaN", "MeasuresTheRequest", "NextStepMoves", "PopsFromTheAction", "ThresholdIgnored",
 }  # fmt: skip
 """Faults that show in two ways."""
 
@@ -241,7 +242,10 @@ GOOD: dict[str, tuple[Check, Any]] = {
     f"{made.__module__.rpartition('.')[2]}.{made.__name__}": (check, made)
     for check, group in (
         (_environment, (*good_ones.ENVIRONMENTS, *other_styles.ENVIRONMENTS.values())),
-        (check_robot, (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS, rover.Rover)),
+        (
+            check_robot,
+            (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS, rover.Rover, *member_faults.GOOD),
+        ),
         (_lander_rows, other_styles.BATCHES.values()),
         (_cart_rows, (rows_of_carts.RowsOfCarts,)),
         (check_source, (*other_styles.SOURCES.values(), *source_class_faults.GOOD.values())),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal import CameraSpec, Field, RobotSpec, Spec
+from plugins.kit.tests.planting import with_sensor
 from plugins.kit.tests.robot_bench import JOINTS, PERIOD_NS, Bench, Press, Wagon
 
 
@@ -145,7 +146,9 @@ class RunsOut(Wagon):
 
 
 class Wrapping(Wagon):
-    """The places of the wheels are angles within a turn."""
+    """The places of the wheels are angles within a turn, as their bounds say."""
+
+    spec = with_sensor(Wagon.spec, wheel_place=replace(Wagon.spec.sensors["wheel_place"], low=-3.1416, high=3.1416))
 
     def sensors(self) -> dict[str, Any]:
         place = (self.place + np.pi) % (2 * np.pi) - np.pi
