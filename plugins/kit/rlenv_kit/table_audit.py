@@ -7,7 +7,6 @@ wrong in others alone, such as in an episode without a seed, after a refusal, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ _LARGE = 200_000
 _PINNED = 3
 """Of so many tables of one kind, one is kept to see whether it changes."""
 
-Sent = tuple[Any, Any]
+Sent = tuple[Unchecked, Unchecked]
 """A value that a call was given, beside a copy of it from before the call."""
 
 
@@ -60,9 +59,9 @@ class TableAudit:
     def __init__(
         self,
         observation: Callable[[], Spec],
-        reward: Any,
+        reward: Unchecked,
         known: Mapping[str, object],
-        check_code: Callable[[Any], None],
+        check_code: Callable[[Unchecked], None],
         note: Noter,
         adapted: bool,
     ) -> None:
@@ -70,20 +69,20 @@ class TableAudit:
         self._check_code, self._note, self._adapted = check_code, note, adapted
         self.problem: Failed | None = None
         self.active, self._learns = False, True  # until an episode has been stepped
-        self._forms: set[Any] = set()
-        self._entry_forms: dict[Any, Any] = {}
+        self._forms: set[Unchecked] = set()
+        self._entry_forms: dict[Unchecked, Unchecked] = {}
         self._has: dict[str, bool] = {}
-        self._before: dict[str, Any] | None = None  # of the running episode, as far as it is known
+        self._before: dict[str, Unchecked] | None = None  # of the running episode, as far as it is known
         self._kind, self._has_stepped = "", False
-        self._pinned: dict[str, tuple[Any, Any]] = {}
+        self._pinned: dict[str, tuple[Unchecked, Unchecked]] = {}
         self._counts: dict[str, int] = {}
         self._agents: frozenset[object] | None = None
         self._parts = ObservedParts()
-        self._bounds: list[tuple[str, Any, Any, Any, tuple[int, ...]]] | None = None
+        self._bounds: list[tuple[str, Unchecked, Unchecked, Unchecked, tuple[int, ...]]] | None = None
 
     # -- calls -----------------------------------------------------------------------------------------------
 
-    def sent(self, *values: Any) -> list[Sent]:
+    def sent(self, *values: Unchecked) -> list[Sent]:
         """Return what a call is given with copies, to be compared after it; large arrays are left out."""
         return (
             []
@@ -176,7 +175,7 @@ class TableAudit:
         if problem:
             raise Failed(problem, "the mapping shows what each agent observes in this frame")
 
-    def _is_in_range(self, values: Mapping[str, Any]) -> bool:
+    def _is_in_range(self, values: Mapping[str, Unchecked]) -> bool:
         """Return whether the numbers of an observation of a known form are quickly seen to be in range."""
         if self._bounds is None:
             self._bounds = [(f.name, f.bounds[0].min(), f.bounds[1].max(), f.bounds, f.shape)
@@ -193,14 +192,14 @@ class TableAudit:
                 return False
         return True
 
-    def _check_entries(self, extra: Mapping[str, Any]) -> None:
+    def _check_entries(self, extra: Mapping[str, Unchecked]) -> None:
         if not self._adapted:
             for place in objects_in(extra, "extra_info"):
                 raise Failed(place, "extra_info holds numbers, texts, arrays, lists and mappings of them")
         for key in extra.keys() - self._known.keys() - {"error"} if self._known else ():
             raise Failed(f"extra_info has {key!r}", f"the description lists {', '.join(map(str, self._known))}")
 
-    def _check_presence(self, extra: Mapping[str, Any], over: bool) -> None:
+    def _check_presence(self, extra: Mapping[str, Unchecked], over: bool) -> None:
         for key in _STEADY:
             if self._has.setdefault(key, key in extra) != (key in extra):
                 has, others = ("has", "lack") if key in extra else ("lacks", "have")
@@ -208,7 +207,7 @@ class TableAudit:
         if not over and self._has.setdefault(ACTION_MASK, ACTION_MASK in extra) and ACTION_MASK not in extra:
             raise Failed(f"extra_info lacks {ACTION_MASK!r}", "other tables have it")
 
-    def _check_form(self, key: str, value: Any) -> None:
+    def _check_form(self, key: str, value: Unchecked) -> None:
         """Check that an entry keeps its type, its keys and the types of its parts in every table."""
         for place, form in _entry_forms(key, value):
             known = self._entry_forms.setdefault(place, form)
@@ -238,7 +237,7 @@ class TableAudit:
         if refused and any(number != 0 for number in (given.values() if isinstance(given, Mapping) else [given])):
             raise Failed(f"the reward is {given!r:.60}", "an illegal action earns 0")
 
-    def _check_error(self, error: Any) -> None:
+    def _check_error(self, error: Unchecked) -> None:
         self._check_code(error)
         form = "text" if isinstance(error, str) else frozenset(error) if isinstance(error, Mapping) else "other"
         if (form == "text" and not error.strip()) or not error:
@@ -250,7 +249,7 @@ class TableAudit:
         if self._entry_forms.setdefault(("error",), kind) != kind:
             raise Failed(f"the error is {kind}", f"in other tables it is {self._entry_forms['error',]}")
 
-    def _check_order(self, before: Mapping[str, Any], table: Unchecked, refused: bool) -> None:
+    def _check_order(self, before: Mapping[str, Unchecked], table: Unchecked, refused: bool) -> None:
         due = before["frame_no"] + (not refused)
         if table["frame_no"] != due:
             raise Failed(f"frame_no is {table['frame_no']}", f"it was {before['frame_no']} before, so it is {due}")
@@ -295,7 +294,7 @@ class TableAudit:
                 raise Failed(f"{place} of {kind} changed after it was returned", "a returned table never changes")
 
 
-def _error(table: Mapping[str, Any]) -> Any:
+def _error(table: Mapping[str, Unchecked]) -> Unchecked:
     extra = table.get("extra_info", {})
     return extra.get("error") if isinstance(extra, Mapping) else None
 
@@ -311,7 +310,7 @@ def _check_unchanged(sent: list[Sent], name: str) -> None:
             raise Failed(f"{name} changed the caller's {what}", "what a call is given stays the caller's")
 
 
-def _size(value: Any) -> int:
+def _size(value: Unchecked) -> int:
     """Return the number of bytes of the arrays in nested mappings."""
     if isinstance(value, np.ndarray):
         return value.nbytes
@@ -320,7 +319,7 @@ def _size(value: Any) -> int:
     return 8 * len(value) if isinstance(value, list | tuple) else 8
 
 
-def _form(value: Any) -> Any:
+def _form(value: Unchecked) -> Unchecked:
     """Return types, keys and shapes of nested values, without the numbers."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind if value.dtype.kind == "U" else value.dtype.str, value.shape
@@ -331,7 +330,7 @@ def _form(value: Any) -> Any:
     return type(value)
 
 
-def _entry_forms(key: str, value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _entry_forms(key: str, value: Unchecked) -> Iterator[tuple[tuple[Unchecked, ...], Unchecked]]:
     """Yield the places of an entry that have one form in all tables, and their forms."""
     yield (key,), "a mapping" if isinstance(value, Mapping) else _part_form(value)
     if not isinstance(value, Mapping) or key == "messages":
@@ -342,7 +341,7 @@ def _entry_forms(key: str, value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         yield (key, name), _part_form(part)
 
 
-def _part_form(value: Any) -> Any:
+def _part_form(value: Unchecked) -> Unchecked:
     if isinstance(value, Mapping):
         return frozenset((str(name), _part_form(part)) for name, part in value.items())
     if isinstance(value, np.ndarray | np.generic):
@@ -357,7 +356,7 @@ def _part_form(value: Any) -> Any:
     return (type(value).__name__,)
 
 
-def _words(form: Any) -> str:
+def _words(form: Unchecked) -> str:
     if isinstance(form, frozenset):
         return f"a mapping of {', '.join(sorted(str(one[0] if isinstance(one, tuple) else one) for one in form))}"
     return " ".join(map(str, form)) if isinstance(form, tuple) else str(form)

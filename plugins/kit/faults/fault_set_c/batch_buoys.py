@@ -37,7 +37,7 @@ class Buoys(Batch):
     def start(self, row: int) -> None:
         self.place[row], self.wave[row] = self.rngs[row].uniform(-4.0, 4.0, 2), 0.0
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         for row in np.flatnonzero(moved).tolist():
             self.wave[row] = self.rngs[row].uniform(-1, 1)
         shift = values["thrust"] + extra["current"][:, None] * (1, 0) + 0.1 * self.wave[:, None]
@@ -62,7 +62,7 @@ class BuoysFinalIsFirst(Buoys):
 
 @fault("6.2.2.1-3", "ordinary", "all rows draw from one generator: a row's episodes depend on when the others end")
 class BuoysOneGenerator(Buoys):
-    one: Any = None
+    one = None
 
     def take_seed(self, seed: int) -> None:
         super().take_seed(seed)
@@ -75,7 +75,7 @@ class BuoysOneGenerator(Buoys):
 
 @fault("6.2.1-6", "obvious", "a thrust out of range is cut and executed")
 class BuoysCut(Buoys):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         values, errors = super().read(action, over, waiting)
         left = {row: error for row, error in errors.items() if error["code"] != "range"}
         return {"thrust": np.clip(values["thrust"], -1, 1)}, left
@@ -83,7 +83,7 @@ class BuoysCut(Buoys):
 
 @fault("6.2.2.2-1", "ordinary", "where one row is refused, no row moves")
 class BuoysAllStop(Buoys):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         values, errors = super().read(action, over, waiting)
         first = next(iter(errors.values()), None)
         return values, errors if first is None else {row: errors.get(row, first) for row in range(self.num_envs)}
@@ -103,7 +103,7 @@ class BuoysBools(Buoys):
 
 @fault("6.2.3.3-T3.reward", "obvious", "the reward has the shape (N, 1)")
 class BuoysColumn(Buoys):
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {**super().paid(reward), "reward": reward[:, None]}
 
 
@@ -137,5 +137,5 @@ class BuoysOneClock(Buoys):
 
 @fault("6.2.2.2-3", "subtle", "the current of the first row is used for all")
 class BuoysFirstCurrent(Buoys):
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         return super().advance(values, {"current": np.full_like(extra["current"], extra["current"][0])}, moved)

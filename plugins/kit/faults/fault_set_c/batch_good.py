@@ -75,7 +75,7 @@ class GoodOfSingles(Batch):
     def start(self, row: int) -> None:
         self.singles[row].reset({"seed": int(self.rngs[row].integers(2**31))})
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         reward = np.zeros(self.num_envs)
         for row in np.flatnonzero(moved).tolist():
             single = self.singles[row]
@@ -107,7 +107,7 @@ class GoodBlindRows(Batch):
     def start(self, row: int) -> None:
         pass
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         return np.zeros(self.num_envs)
 
     def observe(self) -> Values:
@@ -119,7 +119,7 @@ class GoodCommonDraws(Slides):
     style = "the project's batch, common random numbers, disabled"
 
     @classmethod
-    def make(cls, num_envs: int) -> Any:
+    def make(cls, num_envs: int):
         return rr.VectorEnvironment(*parts(num_envs), streams=np.zeros(num_envs, int), autoreset="disabled")
 
 
@@ -128,5 +128,5 @@ class GoodCountsRefusals(Slides):
     style = "the project's batch, refusals count, next_step"
 
     @classmethod
-    def make(cls, num_envs: int) -> Any:
+    def make(cls, num_envs: int):
         return rr.VectorEnvironment(*parts(num_envs), autoreset="next_step", count_refusals=True)

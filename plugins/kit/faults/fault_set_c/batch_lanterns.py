@@ -55,7 +55,7 @@ class Lanterns(Batch):
         words = f"action.flame of row {row} is {flame}, there are {oil} measures of oil"
         return rr.Violation("no_oil", "action.flame", (), words) if flame > oil else None
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         rows = zip(self.games, values["flame"].tolist(), moved.tolist(), strict=True)
         return np.array([game.burn(flame) if moves else 0.0 for game, flame, moves in rows])
 
@@ -74,7 +74,7 @@ class Lanterns(Batch):
 
 @fault("contract", "ordinary", "the step after an end executes its action in the episode that it begins")
 class LanternsActAtOnce(Lanterns):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         self.values, errors = super().read(action, over, waiting)
         return self.values, errors
 
@@ -87,7 +87,7 @@ class LanternsActAtOnce(Lanterns):
 
 @fault("contract", "subtle", "in the step after an end an illegal action is reported as an error of the row")
 class LanternsChecksWaiting(Lanterns):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         self.wrong = super().read(action, over, np.zeros_like(waiting))[1] if waiting.any() else {}
         return super().read(action, over, waiting)
 
@@ -104,9 +104,9 @@ class LanternsKeepsFlags(Lanterns):
 
 @fault("6.2.3.3-1", "ordinary", "the step that begins the next episode pays the last reward once more")
 class LanternsPaysTwice(Lanterns):
-    last: Any = 0.0
+    last = 0.0
 
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         waiting = self.over.copy()
         seen, paid = super().step(action, extra_info)
         paid["reward"] = self.last = np.where(waiting, self.last, paid["reward"])
@@ -115,7 +115,7 @@ class LanternsPaysTwice(Lanterns):
 
 @fault("6.2.3.1-2", "ordinary", "masks are those of before the step")
 class LanternsOldMask(Lanterns):
-    before: Any = None
+    before = None
 
     def info(self, values: Values | None = None, moved: np.ndarray | None = None) -> dict[str, Any]:
         old, self.before = self.before, self.mask()

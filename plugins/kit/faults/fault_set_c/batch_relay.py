@@ -50,7 +50,7 @@ class Relay(Batch):
     def start(self, row: int) -> None:
         self.place[row], self.wind[row] = self.rngs[row].uniform(0, 3, 3), self.rngs[row].uniform(-1, 1)
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         before = self.place.copy()
         for row in np.flatnonzero(moved).tolist():
             self.wind[row] = self.rngs[row].uniform(-1, 1)
@@ -58,7 +58,7 @@ class Relay(Batch):
             self.place[row] = np.clip(self.place[row] + run + self.wind[row], 0, 20)
         return self.pay(self.place - before)
 
-    def pay(self, ahead: np.ndarray) -> Any:
+    def pay(self, ahead: np.ndarray):
         return {name: ahead[:, place] for place, name in enumerate(RUNNERS)}
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ class RelayNoMap(Relay):
 
 @fault("6.2.3.3-2", "obvious", "the reward is an array of (N, 3), and no dictionary")
 class RelayArrayReward(Relay):
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return super().paid(np.stack(list(reward.values()), axis=1))
 
 
@@ -124,12 +124,12 @@ class RelayForgetsFlags(Relay):
 
 @fault("6.2.1-2", "ordinary", "a row that has ended goes on to move")
 class RelayRunsOn(Relay):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         return super().read(action, np.zeros_like(over), waiting)
 
 
 @fault("6.2.2.1-2", "ordinary", "a reset of some rows begins an episode in all")
 class RelayResetsAll(Relay):
-    def ids(self, ids: Any) -> np.ndarray:
+    def ids(self, ids) -> np.ndarray:
         super().ids(ids)
         return np.arange(self.num_envs)

@@ -17,16 +17,16 @@ ROWS = 4
 class Driver:
     """Play legal actions in all rows, and keep what was answered."""
 
-    def __init__(self, envs: Any, log: list[Any], seed: int = 0) -> None:
+    def __init__(self, envs, log: list[Any], seed: int = 0) -> None:
         self.envs, self.log, self.rng, self.seen = envs, log, np.random.default_rng(seed), {}
 
-    def reset(self, *options: Any) -> Any:
+    def reset(self, *options):
         answer = self.envs.reset(*options)
         self.seen = table_of(answer)
         self.log.append(plain(answer, self.envs))
         return answer
 
-    def action(self, **fixed: Any) -> dict[str, Any]:
+    def action(self, **fixed) -> dict[str, Any]:
         num = self.envs.num_envs
         values = {name: np.array(value) for name, value in self.envs.action.sample(self.rng, (num,)).items()}
         for name, mask in self.seen["extra_info"].get("action_mask", {}).items():
@@ -34,7 +34,7 @@ class Driver:
         values |= {name: np.array(value) for name, value in fixed.items()}
         return {"env_id": self.seen["env_id"], "frame_no": np.array(self.seen["frame_no"]), "action": values}
 
-    def step(self, action: Any = None, *extra: Any) -> Any:
+    def step(self, action=None, *extra):
         answer = self.envs.step(self.action() if action is None else action, *extra)
         if isinstance(answer[0], dict) and "frame_no" in answer[0]:
             self.seen = answer[0]
@@ -46,7 +46,7 @@ class Driver:
 
 
 @guarded
-def episodes(envs: Any, log: list[Any]) -> None:
+def episodes(envs, log: list[Any]) -> None:
     """Play through the ends of episodes, and the same seed again."""
     for number, options in enumerate(({"seed": 3}, {"seed": 3}, {"seed": 11})):
         driver = Driver(envs, log, number)
@@ -58,7 +58,7 @@ def episodes(envs: Any, log: list[Any]) -> None:
 
 
 @guarded
-def some_rows(envs: Any, log: list[Any]) -> None:
+def some_rows(envs, log: list[Any]) -> None:
     """Reset some rows in the middle of episodes, with right and wrong numbers."""
     log.append(called(envs, lambda: envs.reset({"ids": [0]})))
     driver = Driver(envs, log)
@@ -73,7 +73,7 @@ def some_rows(envs: Any, log: list[Any]) -> None:
 
 
 @guarded
-def refusals(envs: Any, log: list[Any]) -> None:
+def refusals(envs, log: list[Any]) -> None:
     """Send illegal rows beside legal ones, and malformed batches."""
     driver = Driver(envs, log)
     driver.reset({"seed": 2})
@@ -106,7 +106,7 @@ def refusals(envs: Any, log: list[Any]) -> None:
 
 
 @guarded
-def extra(envs: Any, log: list[Any]) -> None:
+def extra(envs, log: list[Any]) -> None:
     """Give each row another value beside its action."""
     driver = Driver(envs, log)
     driver.reset({"seed": 6})
@@ -117,7 +117,7 @@ def extra(envs: Any, log: list[Any]) -> None:
 
 
 @guarded
-def tables(envs: Any, log: list[Any]) -> None:
+def tables(envs, log: list[Any]) -> None:
     """Keep tables and actions, and see whether later calls change them."""
     driver = Driver(envs, [])
     answer = driver.reset({"seed": 4})
@@ -132,7 +132,7 @@ def tables(envs: Any, log: list[Any]) -> None:
 
 
 @guarded
-def order(envs: Any, log: list[Any]) -> None:
+def order(envs, log: list[Any]) -> None:
     """Step before a reset, and close twice."""
     values = envs.action.sample(np.random.default_rng(0), (ROWS,))
     action = {"env_id": envs.env_ids, "frame_no": np.zeros(ROWS, int), "action": values}

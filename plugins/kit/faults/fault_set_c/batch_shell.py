@@ -46,7 +46,7 @@ class Batch:
         self.build()
 
     @classmethod
-    def make(cls, num_envs: int) -> Any:
+    def make(cls, num_envs: int):
         return cls(num_envs)
 
     def name_rows(self) -> list[str]:
@@ -54,7 +54,7 @@ class Batch:
 
     # -- the interfaces
 
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> Any:
+    def reset(self, options: Mapping[str, Any] = NOTHING):
         if self.closed:
             raise rr.EpisodeError("reset after close: make new environments")
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
@@ -68,7 +68,7 @@ class Batch:
         self.begin(rows)
         return self.table(self.info())
 
-    def step(self, action: Any, extra_info: Mapping[str, Any] = NOTHING) -> Any:
+    def step(self, action, extra_info: Mapping[str, Any] = NOTHING):
         if not self.began:
             raise rr.EpisodeError("step before reset: call reset first")
         waiting = self.over.copy() if self.autoreset == "next_step" else np.zeros(self.num_envs, bool)
@@ -99,14 +99,14 @@ class Batch:
 
     # -- parts, which a fault overrides
 
-    def ids(self, ids: Any) -> np.ndarray:
+    def ids(self, ids) -> np.ndarray:
         return check_ids(ids, self.num_envs)
 
     def take_seed(self, seed: int) -> None:
         self.seed = seed
         self.episodes[:] = 0
 
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         return check_batch(self.action, action, self.env_ids, self.frame, over, waiting)
 
     def rule(self, row: int, values: Values) -> rr.Violation | None:
@@ -152,7 +152,7 @@ class Batch:
             "terminated": self.terminated.astype(np.int32), "truncated": self.truncated.astype(np.int32),
         }  # fmt: skip
 
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {"env_id": list(self.env_ids), "frame_no": self.frame.copy(), "reward": reward}
 
     def info(self, values: Values | None = None, moved: np.ndarray | None = None) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Batch:
     def start(self, row: int) -> None:
         raise NotImplementedError
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         raise NotImplementedError
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ class Words(Batch):
     def start(self, row: int) -> None:
         self.words[row] = WORDS[int(self.rngs[row].integers(len(WORDS)))]
 
-    def advance(self, values: Values, extra: Values, moved: np.ndarray) -> Any:
+    def advance(self, values: Values, extra: Values, moved: np.ndarray):
         reward = (np.array(self.words) == values["spelling"]).astype(float)
         for row in np.flatnonzero(moved).tolist():
             self.start(row)
@@ -57,7 +57,7 @@ class WordsDrawsOthers(Words):
 
 @fault("6.2.3.2-T2.frame_no", "ordinary", "frame numbers of the actions are not compared")
 class WordsAnyFrame(Words):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         if isinstance(action, Mapping) and np.shape(action.get("frame_no")) == self.frame.shape:
             action = {**action, "frame_no": self.frame}
         return super().read(action, over, waiting)
@@ -65,14 +65,14 @@ class WordsAnyFrame(Words):
 
 @fault("6.2.3.2-T2.env_id", "ordinary", "the ids in Table 2 are not compared: another batch's actions are executed")
 class WordsAnyBatch(Words):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         named = isinstance(action, Mapping) and "env_id" in action
         return super().read({**action, "env_id": self.env_ids} if named else action, over, waiting)
 
 
 @fault("6.2.3.2-T2.action", "ordinary", "one text without the axis of rows is taken for all rows")
 class WordsBroadcasts(Words):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         said = action["action"].get("spelling") if isinstance(action, Mapping) and "action" in action else None
         if isinstance(said, str) or (np.shape(said) == () and isinstance(said, np.ndarray)):
             action = {**action, "action": {"spelling": np.broadcast_to(said, self.num_envs)}}
@@ -81,7 +81,7 @@ class WordsBroadcasts(Words):
 
 @fault("6.2.1-7", "obvious", "a batch without an action is a KeyError")
 class WordsKeyError(Words):
-    def read(self, action: Any, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
+    def read(self, action, over: np.ndarray, waiting: np.ndarray) -> tuple[Values, dict[int, Any]]:
         action["action"]["spelling"]
         return super().read(action, over, waiting)
 
@@ -94,7 +94,7 @@ class WordsCountsOn(Words):
 
 @fault("6.2.1-2", "obvious", "a step before the first reset is a TypeError")
 class WordsTypeError(Words):
-    def step(self, action: Any, extra_info: Mapping[str, Any] = NOTHING) -> Any:
+    def step(self, action, extra_info: Mapping[str, Any] = NOTHING):
         if not self.began:
             raise TypeError("'NoneType' object is not subscriptable")
         return super().step(action, extra_info)
@@ -102,5 +102,5 @@ class WordsTypeError(Words):
 
 @fault("6.2.3.3-T3.env_id", "obvious", "Table 3 has the number of rows in place of their ids")
 class WordsNumber(Words):
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {**super().paid(reward), "env_id": self.num_envs}

@@ -62,7 +62,7 @@ class BetsIndexError(Bets):
 
 @fault("6.2.3.1-7", "obvious", "the error of a refused choice has a code, and no message")
 class BetsNoMessage(Bets):
-    def refuse(self, violation: rr.Violation) -> Any:
+    def refuse(self, violation: rr.Violation):
         seen, paid = super().refuse(violation)
         seen["extra_info"]["error"] = {"code": violation.code}
         return seen, paid
@@ -72,7 +72,7 @@ class BetsNoMessage(Bets):
 class BetsKeepsError(Bets):
     kept: Mapping[str, Any] = NOTHING
 
-    def refuse(self, violation: rr.Violation) -> Any:
+    def refuse(self, violation: rr.Violation):
         seen, paid = super().refuse(violation)
         self.kept = {"error": violation.to_dict()}
         return seen, paid
@@ -83,14 +83,14 @@ class BetsKeepsError(Bets):
 
 @fault("6.2.1-6", "ordinary", "a refused choice draws new offers")
 class BetsDrawsAgain(Bets):
-    def refuse(self, violation: rr.Violation) -> Any:
+    def refuse(self, violation: rr.Violation):
         self.begin(NOTHING)
         return super().refuse(violation)
 
 
 @fault("6.2.3.3-T3.reward", "obvious", "the reward is an array of one element in a list")
 class BetsListReward(Bets):
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {**super().paid(reward), "reward": [np.array([reward])]}
 
 
@@ -103,6 +103,6 @@ class BetsSeedZero(Bets):
 
 @fault("6.2.3.2-T2.env_id", "ordinary", "an action for another environment is executed")
 class BetsTakesOthers(Bets):
-    def read(self, action: Any) -> dict[str, np.ndarray]:
+    def read(self, action) -> dict[str, np.ndarray]:
         named = isinstance(action, Mapping) and "env_id" in action
         return super().read({**action, "env_id": self.env_id} if named else action)

@@ -39,7 +39,7 @@ class CartWorld(WorldSubject):
         self.frame += 1
         return self.seen(-float(np.hypot(*self.position)))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         fell = bool((abs(self.position) >= 5).any())
         late = self.frame >= 20 and not fell
         seen = {"position": self.position.astype(np.float32), "velocity": self.velocity.astype(np.float32)}
@@ -56,7 +56,7 @@ class Cart(rr.Environment, Subject):
 
 @fault("contract", "ordinary", "the wrapper resets itself at the end: the last observation is the next episode's first")
 class CartAutoreset(Cart):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         seen, paid = super().step(action, extra_info)
         if seen["terminated"] or seen["truncated"]:
             first = super().reset()
@@ -66,7 +66,7 @@ class CartAutoreset(Cart):
 
 @fault("6.2.3.1-T1.truncated", "ordinary", "the wrapper's time limit of 12 steps is never announced: truncated stays 0")
 class CartSilentLimit(Cart):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         seen, paid = super().step(action, extra_info)
         if seen["frame_no"] == 12 and not seen["terminated"] and self._phase == "running":
             self.end("time limit")
@@ -77,10 +77,10 @@ class CartSilentLimit(Cart):
 class CartStaysTruncated(Cart):
     late = 0
 
-    def reset(self, options: Any = NOTHING, **keywords: object) -> Any:
+    def reset(self, options=NOTHING, **keywords: object):
         return {**super().reset(options, **keywords), "truncated": self.late}
 
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         seen, paid = super().step(action, extra_info)
         self.late |= seen["truncated"]
         return {**seen, "truncated": self.late}, paid
@@ -88,7 +88,7 @@ class CartStaysTruncated(Cart):
 
 @fault("6.2.2.2-2", "ordinary", "step scales the arrays of the action that it was given in place")
 class CartScalesInput(Cart):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         answer = super().step(action, extra_info)
         push = action["action"].get("push") if isinstance(action, dict) and "action" in action else None
         if isinstance(push, np.ndarray) and push.dtype.kind == "f" and push.flags.writeable:
@@ -106,13 +106,13 @@ class CartClosesOnce(Cart):
 
 @fault("6.2.2.2-3", "obvious", "step takes the action alone")
 class CartActionAlone(Cart):
-    def step(self, action: Any) -> Any:  # type: ignore[override]
+    def step(self, action):  # type: ignore[override]
         return super().step(action)
 
 
 @fault("6.2.2.1-2", "obvious", "reset takes the seed as its first argument, and no dictionary of options")
 class CartSeedArgument(Cart):
-    def reset(self, seed: Any = None) -> Any:  # type: ignore[override]
+    def reset(self, seed=None):  # type: ignore[override]
         return super().reset({} if seed is None else {"seed": int(seed)})
 
 
@@ -126,13 +126,13 @@ class CartListsOption(Cart):
 
 @fault("5-c", "obvious", "the wrapper sends zeros to the world: no action has an effect")
 class CartNoAction(Cart):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         if isinstance(action, Mapping) and isinstance(action.get("action"), Mapping):
             checked = action["action"].keys() == {"push"} and self._legal(action["action"]["push"])
             action = {**action, "action": {"push": np.zeros(2, np.float32)}} if checked else action
         return super().step(action, extra_info)
 
-    def _legal(self, push: Any) -> bool:
+    def _legal(self, push) -> bool:
         try:
             self.action["push"].validate(push)
         except rr.IllegalAction:

@@ -59,13 +59,13 @@ class Couriers(WorldSubject):
         self.sent, self.frame = self.post(action), self.frame + 1
         return self.seen(self.pay())
 
-    def pay(self) -> Any:
+    def pay(self):
         return {name: -abs(self.place[name] - self.goal[name]) for name in NAMES}
 
     def post(self, action: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return messages(self.agents, {name: np.array(value) for name, value in action.items()})
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         if self.frame == 0:
             reward = dict.fromkeys(NAMES, 0.0)
         seen = {f"{what}_{name}": np.array(value[name], np.float32)
@@ -100,13 +100,13 @@ class CouriersMapShifted(Couriers):
 
 @fault("6.2.3.3-2", "obvious", "the reward is the sum of those of the agents")
 class CouriersTeamReward(Couriers):
-    def pay(self) -> Any:
+    def pay(self):
         return max(sum(super().pay().values()), -10.0)
 
 
 @fault("6.2.3.3-2", "ordinary", "an agent that is at its goal is no longer in the reward")
 class CouriersDropsDone(Couriers):
-    def pay(self) -> Any:
+    def pay(self):
         return {name: value for name, value in super().pay().items() if value < -1.5}
 
 

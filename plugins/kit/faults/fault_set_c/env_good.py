@@ -44,7 +44,7 @@ class GoodBlind(WorldSubject):
         right, self.frame = self.coins[self.frame] == int(action["guess"]), self.frame + 1
         return self.seen(int(right))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         return rr.TimeStep({}, reward, self.frame == 5, False, {})
 
 
@@ -70,7 +70,7 @@ class GoodHuge(CartWorld):
     style = "world with rewards of 1e300"
     description = replace(CartWorld.description, reward=F("reward", (), "float64", -1e301, 0, "1", "x 1e300"))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         return super().seen(reward * 1e300)
 
 
@@ -79,7 +79,7 @@ class GoodSlowToMake(Quiz):
     style = "slow factory"
 
     @classmethod
-    def make(cls) -> Any:
+    def make(cls):
         time.sleep(2)
         return super().make()
 
@@ -107,7 +107,7 @@ class GoodOwnDicts(Tank):
         table = super().table(info)
         return _Record({**table, "observation": _Record(table["observation"]), "extra_info": _Record(info)})
 
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return _Record(super().paid(reward))
 
 
@@ -138,7 +138,7 @@ class GoodLazy(WorldSubject):
         self.begin({})
         return self.seen(float(right))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         return rr.TimeStep({"sign": np.array(self.signs, "<U8")}, reward, self.frame == 3, False, {})
 
 
@@ -199,7 +199,7 @@ class GoodCountsOn(Tank):
         over = self.level >= 2.0
         return over, self.spent >= self.steps and not over
 
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> Any:
+    def reset(self, options: Mapping[str, Any] = NOTHING):
         self.spent = 0
         return super().reset(options)
 
@@ -267,5 +267,5 @@ class GoodNumpyNumbers(Orbit):
         table = super().table(info)
         return {**table, **{name: np.int32(table[name]) for name in ("frame_no", "terminated", "truncated")}}
 
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {**super().paid(reward), "frame_no": np.int32(self.frame), "reward": np.float32(reward)}

@@ -45,7 +45,7 @@ class Lamp(WorldSubject):
         image[self.row, self.column] = 255
         return image
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         self.shown = {"camera": self.camera(), "battery": np.array(1 - self.frame / 20, np.float32)}
         late = self.frame >= self.limit and self.column < 15
         return rr.TimeStep(self.shown, reward, self.column == 15, late, {"truncated_by": "time limit"} if late else {})
@@ -54,11 +54,11 @@ class Lamp(WorldSubject):
         return self.camera().repeat(4, 0).repeat(4, 1)
 
 
-def changed(of: Any) -> type[rr.Environment]:
+def changed(of) -> type[rr.Environment]:
     """Return an `Environment` whose Table 4 a function changes."""
 
     class Changed(rr.Environment):
-        def render(self, options: Any = NOTHING, **keywords: object) -> None:
+        def render(self, options=NOTHING, **keywords: object) -> None:
             if isinstance(options, Mapping) and callable(to := options.get("to")):
                 options = {**options, "to": lambda table: to(of(table))}
             super().render(options, **keywords)
@@ -67,7 +67,7 @@ def changed(of: Any) -> type[rr.Environment]:
 
 
 class _ReturnsImage(rr.Environment):
-    def render(self, options: Any = NOTHING, **keywords: object) -> Any:
+    def render(self, options=NOTHING, **keywords: object):
         super().render(options, **keywords)
         return self.world.image(options)
 
@@ -96,7 +96,7 @@ class LampRenderMoves(Lamp):
 
 
 class _NeedsOptions(rr.Environment):
-    def render(self, options: Any) -> None:  # type: ignore[override]
+    def render(self, options) -> None:  # type: ignore[override]
         if "mode" not in options:
             raise KeyError("mode")
         super().render(options)
@@ -108,7 +108,7 @@ class LampNeedsOptions(Lamp):
 
 
 class _TakesMode(rr.Environment):
-    def render(self, options: Any = NOTHING, **keywords: object) -> None:
+    def render(self, options=NOTHING, **keywords: object) -> None:
         mode = options.pop("mode", "window") if isinstance(options, dict) else options.get("mode", "window")
         super().render({**options, "mode": mode}, **keywords)
 

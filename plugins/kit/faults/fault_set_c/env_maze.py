@@ -65,7 +65,7 @@ class Maze(WorldSubject):
     def home(self) -> bool:
         return self.frame > 0 and self.row == self.column == 3
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         late = self.frame >= self.limit and not self.home()
         return rr.TimeStep(self.view(), reward, self.home(), late, self.info(late))
 

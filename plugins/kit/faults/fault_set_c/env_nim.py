@@ -63,7 +63,7 @@ class Nim(WorldSubject, TurnBasedWorld):
         self.mover, self.frame = 1 - self.mover, self.frame + 1
         return self.seen(float(not any(self.piles)))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         seen = {"piles": np.array(self.piles, np.int32), "mover": np.array(self.mover, np.int32)}
         return rr.TimeStep(seen, reward, not any(self.piles), False, self.info())
 

@@ -72,7 +72,7 @@ class Orbit(Shell):
 
 @fault("6.2.3.1-T1.frame_no", "subtle", "the frame number is kept in a byte, and -128 follows 127")
 class OrbitByte(Orbit):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         result = super().step(action, extra_info)
         self.frame = (self.frame + 128) % 256 - 128
         for table in result:
@@ -119,21 +119,21 @@ class OrbitOneBuffer(Orbit):
 
 @fault("6.2.2.2-4", "obvious", "step returns Gymnasium's five values")
 class OrbitFive(Orbit):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         seen, paid = super().step(action, extra_info)
         return seen, paid["reward"], bool(seen["terminated"]), bool(seen["truncated"]), seen["extra_info"]
 
 
 @fault("6.2.2.1-4", "obvious", "reset returns a pair of the table and its extra_info")
 class OrbitPair(Orbit):
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> Any:
+    def reset(self, options: Mapping[str, Any] = NOTHING):
         seen = super().reset(options)
         return seen, seen["extra_info"]
 
 
 @fault("6.2.3.3-T3.frame_no", "ordinary", "Table 3 has the frame number of the action that it pays")
 class OrbitPaysOldFrame(Orbit):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         before = self.frame
         seen, paid = super().step(action, extra_info)
         return seen, {**paid, "frame_no": before}
@@ -141,12 +141,12 @@ class OrbitPaysOldFrame(Orbit):
 
 @fault("6.2.3.2-T2.frame_no", "ordinary", "an action for an older frame is executed")
 class OrbitTakesLate(Orbit):
-    def read(self, action: Any) -> dict[str, np.ndarray]:
+    def read(self, action) -> dict[str, np.ndarray]:
         late = isinstance(action, Mapping) and isinstance(action.get("frame_no"), int)
         return super().read({**action, "frame_no": self.frame} if late and action["frame_no"] < self.frame else action)
 
 
 @fault("6.2.3.2-T2.action", "ordinary", "where the table has no action, the probe drifts: the step is executed")
 class OrbitDrifts(Orbit):
-    def read(self, action: Any) -> dict[str, np.ndarray]:
+    def read(self, action) -> dict[str, np.ndarray]:
         return super().read({"action": {"thrust": 0}, **action} if isinstance(action, Mapping) else action)

@@ -52,7 +52,7 @@ class Quiz(WorldSubject):
         said = f"You said {self.answers[-1]!s}. " if self.answers else ""
         return said + ("The end." if self.frame == 4 else "{} + {} = ?".format(*self.sums[self.frame]))
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         seen = {"prompt": np.array(self.prompt(), "<U64"), "asked": np.array(self.frame, np.int32)}
         return rr.TimeStep(seen, reward, self.frame == 4, False, self.info())
 
@@ -66,7 +66,7 @@ class Quiz(WorldSubject):
     "after an answer of more than 16 characters the prompt is longer than described",
 )
 class QuizLongPrompt(Quiz):
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         step = super().seen(reward)
         if self.answers and len(self.answers[-1]) > 16:
             step = step._replace(observation={**step.observation, "prompt": np.array(self.prompt() + " " * 64)})
@@ -98,7 +98,7 @@ class QuizSkips(Quiz):
 
 
 class _NoNumber(rr.Environment):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         seen, paid = super().step(action, extra_info)
         return seen, {name: value for name, value in paid.items() if name != "env_id"}
 

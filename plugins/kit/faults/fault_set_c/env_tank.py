@@ -39,7 +39,7 @@ class Tank(Shell):
         super().__init__()
         self.level = self.pumped = 0.0
 
-    def check_options(self, options: Any) -> None:
+    def check_options(self, options) -> None:
         super().check_options(options)
         if "level" in options:
             self.observation["level"].validate(options["level"], "options")
@@ -84,13 +84,13 @@ NOISE = np.random.default_rng()
 
 @fault("contract", "ordinary", "an unknown option of reset is ignored")
 class TankIgnoresUnknown(Tank):
-    def check_options(self, options: Any) -> None:
+    def check_options(self, options) -> None:
         super().check_options({name: options[name] for name in options if name in self.names})
 
 
 @fault("6.2.1-6", "obvious", "an inflow out of range is cut to the range and executed")
 class TankCutsAction(Tank):
-    def read(self, action: Any) -> dict[str, np.ndarray]:
+    def read(self, action) -> dict[str, np.ndarray]:
         try:
             return super().read(action)
         except rr.IllegalAction as refused:
@@ -109,7 +109,7 @@ class TankIgnoresLeak(Tank):
 class TankKeepsLeak(Tank):
     leak = 0.0
 
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         if isinstance(extra_info, Mapping) and "leak" in extra_info:
             self.leak = extra_info["leak"]
         return super().step(action, {**extra_info, "leak": self.leak})
@@ -130,7 +130,7 @@ class TankSumsReward(Tank):
 
 @fault("6.2.1-2", "ordinary", "a step after the end of the episode is executed")
 class TankGoesOn(Tank):
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         self.phase = "running" if self.phase == "ended" else self.phase
         return super().step(action, extra_info)
 

@@ -66,7 +66,7 @@ def good(statement: str, what: str) -> Callable[[_Class], _Class]:
     return lambda of: _register(of, True, statement, "correct", what)
 
 
-def _register(of: Any, is_good: bool, statement: str, level: Level, what: str) -> Any:
+def _register(of, is_good: bool, statement: str, level: Level, what: str):
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", of.__name__).lower()
     if name in ENTRIES:
         raise ValueError(f"{name} is registered twice")

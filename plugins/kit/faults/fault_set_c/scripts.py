@@ -12,7 +12,7 @@ import numpy as np
 Script = Callable[[Callable[[], Any]], list[Any]]
 
 
-def plain(value: Any, env: Any = None) -> Any:
+def plain(value, env=None):
     """Return a value as comparable data that keeps types, with the ids of an environment or batch as marks."""
     if isinstance(value, Mapping):
         return {str(name): plain(one, env) for name, one in value.items()}
@@ -28,7 +28,7 @@ def plain(value: Any, env: Any = None) -> Any:
     return (type(value).__name__, repr(value))
 
 
-def called(env: Any, call: Callable[[], Any]) -> Any:
+def called(env, call: Callable[[], Any]):
     """Return the answer of a call as data, or the class of its exception."""
     try:
         return plain(call(), env)
@@ -36,30 +36,30 @@ def called(env: Any, call: Callable[[], Any]) -> Any:
         return f"raised {type(error).__name__}"
 
 
-def table_of(seen: Any) -> Any:
+def table_of(seen):
     return seen[0] if isinstance(seen, tuple) else seen
 
 
 class Agent:
     """Play legal actions that a seed fixes, by the description, the mask and the table of the environment."""
 
-    def __init__(self, env: Any, seed: int = 0) -> None:
+    def __init__(self, env, seed: int = 0) -> None:
         self.env, self.rng, self.seen = env, np.random.default_rng(seed), {}
         self.log: list[Any] = []
 
-    def reset(self, *options: Any) -> Any:
+    def reset(self, *options):
         answer = self.env.reset(*options)
         self.seen = table_of(answer)
         self.log.append(plain(answer, self.env))
         return answer
 
-    def action(self, **fixed: Any) -> dict[str, Any]:
+    def action(self, **fixed) -> dict[str, Any]:
         values = {name: np.array(value) for name, value in self.env.action.sample(self.rng).items()}
         for name, mask in (self.seen.get("extra_info") or {}).get("action_mask", {}).items():
             values[name] = np.array(self.rng.choice(np.flatnonzero(mask) if np.any(mask) else 1), np.int32)
         return {"env_id": self.seen["env_id"], "frame_no": self.seen["frame_no"], "action": {**values, **fixed}}
 
-    def step(self, action: Any = None, *extra: Any) -> Any:
+    def step(self, action=None, *extra):
         answer = self.env.step(self.action() if action is None else action, *extra)
         self.seen = table_of(answer)
         self.log.append(plain(answer, self.env))
@@ -68,7 +68,7 @@ class Agent:
     def over(self) -> bool:
         return bool(self.seen["terminated"] or self.seen["truncated"])
 
-    def play(self, steps: int, *extra: Any) -> None:
+    def play(self, steps: int, *extra) -> None:
         for _ in range(steps):
             if self.over():
                 break
@@ -94,7 +94,7 @@ def guarded(script: Callable[[Any, list[Any]], None]) -> Script:
 
 
 @guarded
-def episodes(env: Any, log: list[Any]) -> None:
+def episodes(env, log: list[Any]) -> None:
     """Play episodes after seeds, after the same seed again, and after none."""
     for number, options in enumerate(({"seed": 3}, {"seed": 3}, {}, {"seed": 0}, {"seed": 2**33}, {"seed": 11})):
         agent = Agent(env, number)
@@ -104,7 +104,7 @@ def episodes(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def long_episodes(env: Any, log: list[Any]) -> None:
+def long_episodes(env, log: list[Any]) -> None:
     """Play episodes with values near zero, the lowest and the highest."""
     for choice in ((lambda one: one.nothing), (lambda one: one.bounds[0]), (lambda one: one.bounds[1])):
         agent = Agent(env)
@@ -117,7 +117,7 @@ def long_episodes(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def options(env: Any, log: list[Any]) -> None:
+def options(env, log: list[Any]) -> None:
     """Reset with each of the options of the world, and with wrong ones, during an episode."""
     agent = Agent(env)
     agent.log = log
@@ -135,7 +135,7 @@ def options(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def refusals(env: Any, log: list[Any]) -> None:
+def refusals(env, log: list[Any]) -> None:
     """Send illegal actions, then a legal one."""
     for seed in range(2):
         agent = Agent(env, seed)
@@ -164,7 +164,7 @@ def refusals(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def order(env: Any, log: list[Any]) -> None:
+def order(env, log: list[Any]) -> None:
     """Call in the wrong order, and close twice."""
     action = {"env_id": env.env_id, "frame_no": 0, "action": env.action.sample(np.random.default_rng(0))}
     log.append(called(env, lambda: env.step(action)))
@@ -179,7 +179,7 @@ def order(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def rendering(env: Any, log: list[Any]) -> None:
+def rendering(env, log: list[Any]) -> None:
     """Render by a call in every frame, and see that nothing else changes."""
     agent = Agent(env, 1)
     agent.log = log
@@ -195,7 +195,7 @@ def rendering(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def tables(env: Any, log: list[Any]) -> None:
+def tables(env, log: list[Any]) -> None:
     """Keep tables and actions, and see whether later calls change them."""
     agent = Agent(env, 2)
     shown: list[tuple[Any, Any]] = []
@@ -214,7 +214,7 @@ def tables(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def extra(env: Any, log: list[Any]) -> None:
+def extra(env, log: list[Any]) -> None:
     """Step with extra_info: known entries, wrong ones, and none after them."""
     agent = Agent(env, 3)
     agent.log = log
@@ -226,7 +226,7 @@ def extra(env: Any, log: list[Any]) -> None:
 
 
 @guarded
-def described(env: Any, log: list[Any]) -> None:
+def described(env, log: list[Any]) -> None:
     """Read the specs and the description."""
     about = env.description
     log += [env.observation.to_dict(), env.action.to_dict(), about.about, about.reward.to_dict(), len(env.env_id)]

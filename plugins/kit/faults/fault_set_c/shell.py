@@ -27,7 +27,7 @@ class Subject:
     """Legal options of reset, for the scripts."""
 
     @classmethod
-    def make(cls) -> Any:
+    def make(cls):
         return cls()
 
 
@@ -42,7 +42,7 @@ class WorldSubject(Subject, rr.World):
         self.frame = 0
 
     @classmethod
-    def make(cls) -> Any:
+    def make(cls):
         return cls.shell(cls())
 
     def check_reset(self, options: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ class WorldSubject(Subject, rr.World):
     def begin(self, options: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
-    def seen(self, reward: Any) -> rr.TimeStep:
+    def seen(self, reward) -> rr.TimeStep:
         raise NotImplementedError
 
 
@@ -84,7 +84,7 @@ class Shell(Subject):
 
     # -- the interfaces
 
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> Any:
+    def reset(self, options: Mapping[str, Any] = NOTHING):
         if self.phase == "closed":
             raise rr.EpisodeError("reset after close: make a new environment")
         self.check_options(options)
@@ -94,7 +94,7 @@ class Shell(Subject):
         self.begin(options)
         return self.table(self.info())
 
-    def step(self, action: Any, extra_info: Any = NOTHING) -> Any:
+    def step(self, action, extra_info=NOTHING):
         if self.phase != "running":
             raise rr.EpisodeError(f"step while the environment is {self.phase}: call reset first")
         try:
@@ -113,7 +113,7 @@ class Shell(Subject):
             self.phase = "ended"
         return self.table(self.info()), self.paid(self.reward)
 
-    def render(self, options: Mapping[str, Any] = NOTHING) -> Any:
+    def render(self, options: Mapping[str, Any] = NOTHING):
         check_options(options, "render", '{"mode": "file", "path": "state.png"}')
         shown = None
         if self.phase != "new":
@@ -131,7 +131,7 @@ class Shell(Subject):
 
     # -- parts, which a fault overrides
 
-    def check_options(self, options: Any) -> None:
+    def check_options(self, options) -> None:
         check_options(options, "reset", '{"seed": 7}', self.names)
         if options.get("seed") is not None:
             check_seed(options["seed"])
@@ -140,13 +140,13 @@ class Shell(Subject):
         if options.get("seed") is not None:
             self.rng = np.random.default_rng(options["seed"])
 
-    def read(self, action: Any) -> dict[str, np.ndarray]:
+    def read(self, action) -> dict[str, np.ndarray]:
         return self.action.validate(check_action_table(action, self.env_id, self.frame), "action")
 
     def rules(self, values: Mapping[str, np.ndarray]) -> None:
         """Refuse what the simulator's rules forbid."""
 
-    def refuse(self, violation: rr.Violation) -> Any:
+    def refuse(self, violation: rr.Violation):
         self.error = violation.to_dict()
         return self.table({**self.info(), "error": violation.to_dict()}), self.paid(0.0)
 
@@ -156,7 +156,7 @@ class Shell(Subject):
             "terminated": int(self.terminated), "truncated": int(self.truncated),
         }  # fmt: skip
 
-    def paid(self, reward: Any) -> dict[str, Any]:
+    def paid(self, reward) -> dict[str, Any]:
         return {"env_id": self.env_id, "frame_no": self.frame, "reward": reward}
 
     def info(self) -> dict[str, Any]:

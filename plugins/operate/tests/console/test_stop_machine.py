@@ -40,7 +40,9 @@ class Connection:
     def check(self, kind: str, by: Any) -> None:
         """Allow everything: rights are tested in test_rights.py."""
 
-    def arm(self, by: Any, clear_stop: str = "", stop_number: int | None = None, *, take: bool = False) -> str:
+    def arm(
+        self, by: Any, clear_stop: str = "", stop_number: int | None = None, *, take: bool = False, run: None = None
+    ) -> str:
         client = self.life._hold(0)
         kind, detail = client.receive(client.reset(clear_stop or None, stop_number))
         if kind == ERROR:
