@@ -63,6 +63,9 @@ NOT_TRIED = {
     "read moves nothing, and shows what the robot measures",
     "its chance is its own: the caller's random numbers change nothing",
     "an effort moves its own element, in its direction",
+    "a watchdog that is armed ends the motion of a silent controller",
+    "motors that give way drive nothing, until the next reset",
+    "over a long motion a place is the sum of its speed",
 }
 
 IN_THE_WAY = {
