@@ -67,6 +67,7 @@ ABSENT: dict[str, str] = {
     r"this kernel|systemd-analyze|may open": "needs a newer kernel or systemd, or higher limits",
     r"shared/data|data set|recorded episodes": "needs public data sets beside the checkout",
     r"their checker sees nothing": "compares nothing, by design",
+    r"the cell changes nothing": "this cell of the grid of faults plants no fault in its subject",
 }
 """Pattern of a reason to skip -> why no tier runs these tests."""
 

@@ -231,7 +231,8 @@ def _images(probe: RobotProbe) -> None:
     for number, robot_state in enumerate(walk):
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
-            check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+            size, what = (camera.height, camera.width), f"state {number}: image {name!r}"
+            check_image(what, image, size, robot_state.stamp_ns, is_first=number == 0)
     if any(later.stamp_ns < earlier.stamp_ns for earlier, later in itertools.pairwise(walk)):
         raise NotTried("the stamps of the states fall, which another check looks at")
     for name in dict.fromkeys(seen):

@@ -17,7 +17,13 @@ IMAGE_AGE_S = 2.0
 _MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
 
 
-def state_problem(spec: RobotSpec, robot_state: RobotState, streams: Collection[str], tolerated: str = "") -> str:
+def state_problem(
+    spec: RobotSpec,
+    robot_state: RobotState,
+    streams: Collection[str],
+    tolerated: str = "",
+    seen: Collection[str] | None = None,
+) -> str:
     """Describe what is wrong with any state of a run; empty if nothing is.
 
     Args:
@@ -25,6 +31,8 @@ def state_problem(spec: RobotSpec, robot_state: RobotState, streams: Collection[
         robot_state: the state.
         streams: the names of the robot's streams.
         tolerated: ``range`` where a jump may leave the sensors' ranges, ``age`` where samples grow old between steps.
+        seen: cameras of which an earlier state had an image; None for all. The very first image of a camera may be
+            newer than its state, since a reset waits for it.
     """
     stamp_ns = robot_state.stamp_ns
     if not isinstance(stamp_ns, int | np.integer) or isinstance(stamp_ns, bool):
@@ -33,7 +41,8 @@ def state_problem(spec: RobotSpec, robot_state: RobotState, streams: Collection[
         check_parts(spec, robot_state, streams, with_ages=tolerated != "age")
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
-            check_image(f"image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns, decoded=False)
+            size, is_first = (camera.height, camera.width), seen is not None and name not in seen
+            check_image(f"image {name!r}", image, size, robot_state.stamp_ns, decoded=False, is_first=is_first)
         for part, fields in ((robot_state.sensors, spec.sensors), (robot_state.applied, spec.commands)):
             _check_dtypes(part, fields)
             fields.validate(part)
@@ -104,7 +113,9 @@ def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
     return ""
 
 
-def check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int, decoded: bool = True) -> None:
+def check_image(
+    what: str, image: object, size: tuple[int, int], stamp_ns: int, decoded: bool = True, is_first: bool = False
+) -> None:
     """Check the form, the size and the age of an image.
 
     Args:
@@ -113,6 +124,7 @@ def check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int, 
         size: its rows and columns by the spec.
         stamp_ns: the stamp of its state.
         decoded: whether an encoded image is decoded to see its size.
+        is_first: whether it is the first image of its camera, which may be newer than its state.
 
     Raises:
         Failed: the image is wrong.
@@ -138,7 +150,7 @@ def check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int, 
     if not isinstance(image.stamp_ns, int | np.integer):
         raise Failed(f"{what} has the stamp {image.stamp_ns!r}", "it must be whole nanoseconds")
     age_s = (stamp_ns - image.stamp_ns) / 1e9
-    if age_s < 0:
+    if age_s < (-IMAGE_AGE_S if is_first else 0):
         raise Failed(f"{what} was taken {-age_s:.3g} s after its state", "an image is not from the future")
     if decoded and age_s > IMAGE_AGE_S:
         raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {IMAGE_AGE_S:g} s old")

@@ -11,6 +11,8 @@ from rlenv_robot.cli.main import main
 from rlenv_robot.policies.feedback import FeedbackPolicy
 from rlenv_robot.policies.reach import ReachVectors
 
+pytestmark = pytest.mark.plugin("arms", "curate", "formats", "learn", "operate", "policy_servers", "sim2real")
+
 CALLS = """
 trian so101-reach | did you mean 'train'
 tran | did you mean 'train'
