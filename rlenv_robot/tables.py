@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -184,15 +184,18 @@ def check_options(options: object, call: str, example: str, allowed: Collection[
 
 def copied(extra_info: Mapping[str, object]) -> dict[str, Any]:
     """Return a copy of extra information that shares no array, dictionary or list with it."""
-    own: dict[str, Any] = {}
-    for name, value in extra_info.items():
-        kind = type(value)
-        if kind is dict:
-            own[name] = copied(cast("dict[str, object]", value))
-        elif kind is np.ndarray:
-            own[name] = cast("np.ndarray", value).copy()
-        else:
-            own[name] = value if kind in _PLAIN else deepcopy(value)
+    own: dict[str, Any] = dict(extra_info)
+    parts = [own]
+    for part in parts:  # grows by the dictionaries in it
+        for name, value in part.items():
+            kind = type(value)
+            if kind is np.ndarray:
+                part[name] = value.copy()
+            elif kind is dict:
+                part[name] = inner = dict(value)
+                parts.append(inner)
+            elif kind not in _PLAIN:
+                part[name] = deepcopy(value)
     return own
 
 

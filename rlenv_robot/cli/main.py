@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
-from rlenv_robot.cli.output import one_line
+from rlenv_robot.cli.output import INTERRUPTED, one_line
 from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, VerbAction, add_verbs, plugin_verbs
 from rlenv_robot.config.plugin_names import PLUGINS, VERB_GROUPS, missing_plugins
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has gone. What is still buffered must not complain when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
+    "INTERRUPTED",
     "Advance",
     "Finding",
     "ProgressBars",
@@ -29,6 +30,9 @@ __all__ = [
     "search_bar",
     "warn_of_limit_cycles",
 ]  # fmt: skip
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
 
 # -- Lines -----------------------------------------------------------------------------------------------------
 
@@ -154,10 +158,10 @@ class ProgressBars:
     Args:
         bars: Rich's progress display; None without a terminal or without Rich.
         lines: whether to print a line at the beginning and end of each stage if there are no bars.
-        file: takes each report too; None for no file.
+        file: takes each report too.
     """
 
-    def __init__(self, bars: Progress | None, lines: bool, file: ProgressFile | None = None) -> None:
+    def __init__(self, bars: Progress | None, lines: bool, file: ProgressFile) -> None:
         self._bars, self._lines, self._file = bars, lines and bars is None, file
 
     def begin(self, title: str, total: float | None = None) -> Advance:
@@ -171,8 +175,7 @@ class ProgressBars:
             print(title, flush=True)
         bar = None if self._bars is None else self._bars.add_task(title, total=total, remark="")
         expected, file = total, self._file
-        if file is not None:
-            file.add(title, share=0.0)
+        file.add(title, share=0.0)
 
         def advance(
             done: float,
@@ -182,8 +185,7 @@ class ProgressBars:
             figures: Mapping[str, float] | None = None,
         ) -> None:
             whole = expected if total is None else total
-            if file is not None:
-                file.add(title, share=min(1.0, done / whole) if whole else None, remark=remark, figures=figures)
+            file.add(title, share=min(1.0, done / whole) if whole else None, remark=remark, figures=figures)
             if self._bars is not None and bar is not None:
                 self._bars.update(
                     bar, completed=done if whole is None else min(done, whole), total=whole, remark=remark
@@ -205,12 +207,12 @@ def progress_bars(lines: bool = True, file: str | None = None) -> Iterator[Progr
     Raises:
         OSError: the file can't be written.
     """
-    with closing(ProgressFile(file)) as written, _bars(lines, None if file is None else written) as bars:
+    with closing(ProgressFile(file)) as written, _bars(lines, written) as bars:
         yield bars
 
 
 @contextmanager
-def _bars(lines: bool, file: ProgressFile | None) -> Iterator[ProgressBars]:
+def _bars(lines: bool, file: ProgressFile) -> Iterator[ProgressBars]:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlenv_robot.cli.data.selection import add_reading, location, reading_options
-from rlenv_robot.cli.output import counted, progress_bars, say, search_bar
+from rlenv_robot.cli.output import INTERRUPTED, counted, progress_bars, say, search_bar
 from rlenv_robot.cli.progress_file import add_progress
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ _EVOLUTION_STEPS = 1_500_000
 """Budget of an evolution for which the user gives none, control steps."""
 _RETRAINING_STEPS = 2_000_000
 """Likewise of a retraining, control steps in the learned model."""
-_INTERRUPTED = 130
-"""Exit code of a training that Ctrl-C ended."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -307,7 +305,7 @@ def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
             trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps, earlier)
         except KeyboardInterrupt:
             say(f"stopped after {counted(done, 'generation')}; go on with the same command and --resume")
-            return _INTERRUPTED
+            return INTERRUPTED
     trained.policy.save(out, {"trained": "evolution", "steps": trained.steps, "seed": args.seed})
     file.remove()
     vectors, task = trained.policy.vectors, trained.policy.task

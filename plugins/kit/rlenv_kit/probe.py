@@ -13,7 +13,15 @@ from hal import Field, Spec
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.supervisor import CallLog, Deadlines
 from rlenv_kit.table_audit import TableAudit
-from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, difference
+from rlenv_kit.tables import (
+    ALWAYS,
+    STANDARD_CODES,
+    copied_values,
+    deep_difference,
+    difference,
+    error_of,
+    is_over,
+)
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import step_extra_of
 
@@ -30,9 +38,6 @@ _WITHOUT_SEED = 400
 
 COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
 """Keys of ``extra_info`` that must be equal in repeated episodes; other keys may hold times."""
-
-ALWAYS = ("agents", "agent", "state")
-"""Keys of ``extra_info`` that are in every table if they are in one."""
 
 Table = Mapping[str, Any]
 
@@ -386,14 +391,3 @@ def frame_difference(before: Frame, after: Frame, also: Collection[str] = ()) ->
     ]
     place = deep_difference(extras[0], extras[1], "extra_info")
     return f"{place} differs" if place else ""
-
-
-def error_of(table: Table) -> Any:
-    """Return the error that a Table 1 contains, or None."""
-    extra = table.get("extra_info", {})
-    return extra.get("error") if isinstance(extra, Mapping) else None
-
-
-def is_over(table: Table) -> bool:
-    """Return whether the episode ended with this frame."""
-    return bool(table["terminated"] or table["truncated"])

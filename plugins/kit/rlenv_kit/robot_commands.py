@@ -13,8 +13,9 @@ import numpy as np
 from hal import EpisodeError, Field, IllegalAction, RobotState
 from rlenv_kit.illegal import IllegalCase, illegal_values
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, pairs_of_speeds, span_of
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, pairs_of_speeds, span_of
 from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
+from rlenv_kit.spoilt_commands import halves_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference, elements_of
 

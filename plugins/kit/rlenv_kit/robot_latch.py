@@ -11,8 +11,9 @@ import numpy as np
 from hal import RobotError, RobotState, RobotStopped
 from rlenv_kit.illegal import illegal_values
 from rlenv_kit.report import Failed
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, halves_of, span_of
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, span_of
 from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
+from rlenv_kit.spoilt_commands import halves_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = ["latch_checks"]

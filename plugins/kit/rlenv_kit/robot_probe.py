@@ -21,8 +21,8 @@ from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "halves_of", "is_driven",
-    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "spoilt", "write_into",
+    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "is_driven",
+    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
@@ -253,7 +253,7 @@ class RobotProbe:
         if isinstance(stamp_ns, int | np.integer) and before_ns is not None and stamp_ns < before_ns:
             self._remember(f"stamp_ns fell from {before_ns} to {stamp_ns}")
         self._stamp_ns = stamp_ns if isinstance(stamp_ns, int | np.integer) else None
-        self._remember(state_problem(self.robot.spec, robot_state, self.streams, self._tolerated))
+        self._remember(state_problem(self.robot.spec, robot_state, self.streams, self._tolerated, self._cameras))
         lost = self._cameras - set(robot_state.images)
         if lost and not robot_state.faults:
             self._remember(f"a state has no image of {', '.join(sorted(lost))} and no fault, and one before had")
@@ -531,39 +531,6 @@ def write_into(spec: RobotSpec, robot_state: RobotState) -> None:
         for name, value in values.items():
             if isinstance(value, np.ndarray) and value.flags.writeable:
                 value[...] = "?" if part[name].is_text else part[name].bounds[0]
-
-
-def halves_of(probe: RobotProbe, robot_state: RobotState) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield illegal commands with a legal part that would move something: a name for the report, and the command."""
-    spec, hold = probe.robot.spec, probe.hold(robot_state)
-    for field in spec.commands:
-        ways: list[tuple[str, dict[str, Any]]] = [("an unknown command", {"no_such_field": 0.0})]
-        for other in spec.commands:
-            if other is not field and not other.is_text:
-                ways += [(f"{other.name} {problem}", {other.name: value}) for problem, value in spoilt(other, hold)]
-        for problem, change in ways if probe.simulated else ways[:3]:
-            for value in probe.excursions(field, robot_state, most=4):
-                yield f"a legal {field.name} beside {problem}", {**hold, field.name: value, **change}
-        for value in probe.excursions(field, robot_state, most=4) if field.size > 1 else ():
-            place = int(np.argmax(np.ravel(value == hold[field.name])))
-            for problem, wrong in spoilt(field, {field.name: value}):
-                part = np.array(wrong)
-                if part.shape == value.shape:
-                    mixed = value.astype(part.dtype)
-                    mixed.flat[place] = part.flat[place]
-                    yield f"one element of {field.name} {problem}", {**hold, field.name: mixed}
-
-
-def spoilt(field: Field, values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, object]]:
-    """Yield illegal values of a command."""
-    value, high = values[field.name], np.asarray(field.bounds[1], float)
-    if field.numpy_dtype.kind == "f":
-        yield "not a number", np.full(field.shape, np.nan, field.numpy_dtype)
-        if np.isfinite(high).all() and (high < 1e30).all():
-            yield "above its range", np.broadcast_to(high + 0.5 * span_of(field) + 1, field.shape).astype(value.dtype)
-    elif (high < 2**31).all():
-        yield "above its range", np.broadcast_to(high + 1, field.shape).astype(np.int64)
-    yield "of another shape", np.array(value)[None]
 
 
 def resolution(values: np.ndarray) -> float:

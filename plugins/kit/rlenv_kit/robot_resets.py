@@ -21,9 +21,9 @@ from rlenv_kit.robot_probe import (
     is_effort,
     pairs_of_speeds,
     span_of,
-    spoilt,
 )
 from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
+from rlenv_kit.spoilt_commands import partly_spoilt, spoilt
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference
 
@@ -175,14 +175,8 @@ def _illegal_starts(probe: RobotProbe, robot_state: RobotState) -> Iterator[tupl
                     yield f"{name} beside a legal {other.name}", {other.name: far, field.name: wrong}
                     yield f"{name} before a legal {other.name}", {field.name: wrong, other.name: far}
                     break
-        for value in probe.excursions(field, robot_state, most=2) if field.size > 1 else ():
-            place = int(np.argmax(np.ravel(value == hold[field.name])))
-            for what, wrong in spoilt(field, {field.name: value}):
-                part = np.array(wrong)
-                if part.shape == value.shape:
-                    mixed = value.astype(part.dtype)
-                    mixed.flat[place] = part.flat[place]
-                    yield f"a start with one element of {field.name} {what}", {field.name: mixed}
+        for what, mixed in partly_spoilt(probe, field, robot_state, most=2):
+            yield f"a start with one element of {field.name} {what}", {field.name: mixed}
 
 
 @check("illegal starts", "a start that breaks the spec is refused before anything moves", "robot", "starts",

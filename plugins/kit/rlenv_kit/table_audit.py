@@ -7,6 +7,7 @@ wrong in others alone, such as in an episode without a seed, after a refusal, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from hal import Spec
 from rlenv_kit.observed_parts import ObservedParts
 from rlenv_kit.report import Failed
 from rlenv_kit.tables import (
+    ALWAYS,
     Noter,
     Unchecked,
     check_observation,
@@ -21,14 +23,13 @@ from rlenv_kit.tables import (
     copied_values,
     deep_difference,
     difference,
+    error_of,
+    is_over,
     objects_in,
 )
 from rlenv_robot.world import ACTION_MASK
 
 __all__ = ["Sent", "TableAudit"]
-
-_STEADY = ("agents", "agent", "state")
-"""Keys of ``extra_info`` that all tables have if one has them."""
 
 _LARGE = 200_000
 """Bytes of an observation from which it is neither kept nor compared with later ones."""
@@ -78,7 +79,6 @@ class TableAudit:
         self._counts: dict[str, int] = {}
         self._agents: frozenset[object] | None = None
         self._parts = ObservedParts()
-        self._bounds: list[tuple[str, Unchecked, Unchecked, Unchecked, tuple[int, ...]]] | None = None
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -127,16 +127,16 @@ class TableAudit:
     def _reset(self, table: Unchecked, sent: list[Sent]) -> None:
         _check_unchanged(sent, "reset")
         self._check_table(table)
-        if _error(table) is not None:
+        if error_of(table) is not None:
             raise Failed("the first table has an error", "no action came before")
         mapping = table.get("extra_info", {}).get("agents")
         self._agents = frozenset(mapping) if isinstance(mapping, Mapping) else None
         self._keep(table)
 
     def _step(self, request: Unchecked, table: Unchecked, reward: Unchecked, sent: list[Sent]) -> None:
-        before, error = self._before, _error(table)
+        before, error = self._before, error_of(table)
         refused = error is not None
-        over = bool(table["terminated"] or table["truncated"])
+        over = is_over(table)
         self._kind = "a refusal" if refused else "a last frame" if over else "a frame"
         if before is not None and refused is False and _number(request) != before["frame_no"]:
             before = None  # a step of another check came between
@@ -159,7 +159,7 @@ class TableAudit:
             self._check_entries(extra)
             if len(self._forms) < 500:
                 self._forms.add(form)
-        over = bool(table["terminated"] or table["truncated"])
+        over = is_over(table)
         self._check_presence(extra, over)
         for key in ("agents", "agent", "state", "messages", "applied", ACTION_MASK):
             if key in extra:
@@ -177,20 +177,23 @@ class TableAudit:
 
     def _is_in_range(self, values: Mapping[str, Unchecked]) -> bool:
         """Return whether the numbers of an observation of a known form are quickly seen to be in range."""
-        if self._bounds is None:
-            self._bounds = [(f.name, f.bounds[0].min(), f.bounds[1].max(), f.bounds, f.shape)
-                            for f in self._spec() if not f.is_text]  # fmt: skip
-            self._uniform = all((low == low.flat[0]).all() and (high == high.flat[0]).all()
-                                for _, _, _, (low, high), _ in self._bounds if low.size)  # fmt: skip
-        if not self._uniform:
+        if self._ranges is None:
             return False
-        for name, low, high, _, _ in self._bounds:
+        for name, low, high in self._ranges:
             value = values[name]
             if not isinstance(value, np.ndarray):
                 return False
             if value.size and not (low <= value.min() and value.max() <= high):
                 return False
         return True
+
+    @cached_property
+    def _ranges(self) -> list[tuple[str, Unchecked, Unchecked]] | None:
+        """Name, least and greatest number of each numeric field; None if elements have ranges of their own."""
+        fields = [field for field in self._spec() if not field.is_text]
+        ranges = [(field.name, field.bounds[0].min(), field.bounds[1].max()) for field in fields]
+        own = any((bound != bound.flat[0]).any() for field in fields for bound in field.bounds)
+        return None if own else ranges
 
     def _check_entries(self, extra: Mapping[str, Unchecked]) -> None:
         if not self._adapted:
@@ -200,7 +203,7 @@ class TableAudit:
             raise Failed(f"extra_info has {key!r}", f"the description lists {', '.join(map(str, self._known))}")
 
     def _check_presence(self, extra: Mapping[str, Unchecked], over: bool) -> None:
-        for key in _STEADY:
+        for key in ALWAYS:
             if self._has.setdefault(key, key in extra) != (key in extra):
                 has, others = ("has", "lack") if key in extra else ("lacks", "have")
                 raise Failed(f"extra_info {has} {key!r}", f"other tables {others} it")
@@ -263,7 +266,7 @@ class TableAudit:
         if before["observation"] is not None and (name := difference(before["observation"], table["observation"])):
             raise Failed(f"the observation's {name} changed", "an illegal action is not carried out")
         told, now = before["extra"], table.get("extra_info", {})
-        for key in (*_STEADY, ACTION_MASK):
+        for key in (*ALWAYS, ACTION_MASK):
             if key in told and deep_difference(told[key], now.get(key), key):
                 raise Failed(f"extra_info[{key!r}] changed", "an illegal action is not carried out")
 
@@ -275,7 +278,7 @@ class TableAudit:
             "frame_no": int(table["frame_no"]), "env_id": table["env_id"],
             "terminated": table["terminated"], "truncated": table["truncated"],
             "observation": copied_values(table["observation"]) if small else None,
-            "extra": copied_values({key: extra[key] for key in (*_STEADY, ACTION_MASK) if small and key in extra}),
+            "extra": copied_values({key: extra[key] for key in (*ALWAYS, ACTION_MASK) if small and key in extra}),
         }  # fmt: skip
         if not small:
             self._pinned.clear()
@@ -292,11 +295,6 @@ class TableAudit:
             table, copy = self._pinned.pop(kind)
             if place := deep_difference(table, copy):
                 raise Failed(f"{place} of {kind} changed after it was returned", "a returned table never changes")
-
-
-def _error(table: Mapping[str, Unchecked]) -> Unchecked:
-    extra = table.get("extra_info", {})
-    return extra.get("error") if isinstance(extra, Mapping) else None
 
 
 def _number(request: Unchecked) -> object:

@@ -13,9 +13,9 @@ from hal import Field, IllegalAction, Spec
 from rlenv_kit.report import Failed
 
 __all__ = [
-    "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
-    "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "holds",
-    "is_int32", "objects_in", "silent",
+    "ALWAYS", "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
+    "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "error_of",
+    "holds", "is_int32", "is_over", "objects_in", "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
@@ -24,6 +24,9 @@ _LARGEST = 2**31 - 1
 
 STANDARD_CODES = frozenset({"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"})
 """Codes of `hal.Violation` for an action that contradicts its description, rather than a rule of the world."""
+
+ALWAYS = ("agents", "agent", "state")
+"""Keys of ``extra_info`` that are in every table if they are in one."""
 
 Unchecked: TypeAlias = Any
 """A value that a subject under test returned, before a check has examined it."""
@@ -262,3 +265,14 @@ def _is_whole(value: object) -> TypeGuard[int]:
 def is_int32(value: object) -> TypeGuard[int]:
     """Return whether a value is a 32-bit integer; booleans are not."""
     return _is_whole(value) and -_LARGEST - 1 <= value <= _LARGEST
+
+
+def error_of(table: Mapping[str, Unchecked]) -> Unchecked:
+    """Return the error that a Table 1 contains, or None."""
+    extra = table.get("extra_info", {})
+    return extra.get("error") if isinstance(extra, Mapping) else None
+
+
+def is_over(table: Mapping[str, Unchecked]) -> bool:
+    """Return whether the episode ended with this frame."""
+    return bool(table["terminated"] or table["truncated"])

@@ -11,9 +11,10 @@ import numpy as np
 from hal import IllegalAction
 from rlenv_kit.report import Failed
 from rlenv_kit.supervisor import PlannedCheck
-from rlenv_kit.tables import Unchecked, copied_values, deep_difference
+from rlenv_kit.tables import ALWAYS, Unchecked, copied_values, deep_difference
 from rlenv_kit.vector_probe import Table, VectorProbe, left_difference, parts_of_row, reward_of
 from rlenv_kit.vector_rows import illegal_rows
+from rlenv_robot.world import ACTION_MASK
 
 __all__ = ["later_checks"]
 
@@ -23,7 +24,7 @@ _STEPS = 130
 _ENDS: Mapping[object, int] = {"same_step": 2, "disabled": 3}
 """Mode -> tables with an ended row after which an episode is left."""
 
-_STEADY = ("agents", "agent", "state", "action_mask")
+_STEADY = (*ALWAYS, ACTION_MASK)
 
 
 def later_checks(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, location, reading_options
-from rlenv_robot.cli.output import counted, progress_bars, say
+from rlenv_robot.cli.output import INTERRUPTED, counted, progress_bars, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ _LEAST_ACTIONS, _MOST_ACTIONS = 16, 64
 """Smallest and largest chunk by default; the first is that of Chi et al."""
 _FEW = 20_000
 """Steps up to which a set with cameras is taken to be too small for a network from images."""
-_INTERRUPTED = 130
 _TRAINERS = ("ours", "lerobot")
 
 
@@ -140,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
             f"stopped after {training.learner.done} of {training.settings.updates} updates; "
             "go on with the same command and --resume"
         )
-        return _INTERRUPTED
+        return INTERRUPTED
     about: JsonDict = {"trainer": f"imitate {args.method}", "updates": training.settings.updates, "seed": args.seed}
     if test:
         errors = _held_out(training, test)

@@ -89,7 +89,7 @@ class EndedByPerson(Exception):
         self.ending = ending
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SupervisedPolicy:
     """A policy that a person may interrupt before each of its actions.
 
@@ -104,18 +104,18 @@ class SupervisedPolicy:
     begin: Callable[[], None]
     look: Callable[[], None]
     show: Callable[[Arrays], None]
-    shown: list[bool] = field(default_factory=list)
+    _is_shown: bool = field(default=False, init=False)
 
     def reset(self) -> None:
         """Begin an episode."""
-        self.shown.clear()
+        self._is_shown = False
         begin_episode(self.policy)
         self.begin()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the policy's action."""
         self.look()
-        if not self.shown:
-            self.shown.append(True)
+        if not self._is_shown:
+            self._is_shown = True
             self.show(dict(observation))
         return self.policy.act(observation)
