@@ -311,6 +311,8 @@ class RobotSpec:
         if not 0 < self.rate_hz < math.inf:
             raise self._wrong(f"rate_hz is {self.rate_hz}, it must be a number above 0")
         object.__setattr__(self, "rate_hz", float(self.rate_hz))  # 30 and 30.0 are one rate, and one digest
+        object.__setattr__(self, "home", _bounds(self.home))
+        object.__setattr__(self, "max_rate", _bounds(self.max_rate))
         for command, sensor in self.measured_by.items():
             if self.commands[command].shape != self.sensors[sensor].shape:
                 raise self._wrong(f"sensor {sensor!r} and command {command!r} differ in shape")
@@ -433,7 +435,9 @@ CLOSE_S = 5.0
 counts as hung. Every other deadline of a server's shutdown is derived from this one."""
 
 
-def _bounds(plain: JsonObject) -> dict[str, Bound]:
+def _bounds(plain: Mapping[str, Any]) -> dict[str, Bound]:
+    """Return numbers, and tuples of numbers in place of lists and arrays, which have no equality of their own."""
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in plain.items()}
     return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in plain.items()}
 
 

@@ -171,7 +171,8 @@ def _policy(args: argparse.Namespace) -> SavedPolicy:
         return load_policy(args.policy)
     if args.robot not in ("sim", "twin"):
         raise ValueError(
-            f"--policy {args.policy} ignores what it observes, so --robot may be sim or twin; it is {args.robot!r}"
+            f"--policy {args.policy} ignores what it observes, so --robot may be sim or twin; it is {args.robot!r}: "
+            "name a trained policy's file, or step rr.make(..., robot=...) in Python"
         )
     return PLAIN[args.policy](args.seed)
 

@@ -290,6 +290,8 @@ def load_profile(path: str | Path) -> Profile:
         ProfileError: the file is missing or not TOML, a key is unknown, or a value is not allowed.
     """
     file = str(path)
+    if file.endswith((".xml", ".arm.toml")):
+        raise ProfileError(file, "", f'describes a robot and is no profile; a profile has [robot] with kind = "{file}"')
     try:
         with Path(path).open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
@@ -297,7 +299,10 @@ def load_profile(path: str | Path) -> Profile:
             raise ProfileError(file, "", f"has more than {_MOST_BYTES >> 20} MiB, which no profile needs")
         data = tomllib.loads(text.decode())
     except FileNotFoundError:
-        raise ProfileError(file, "", "there is no such file; launch/ holds profiles to start from") from None
+        advice = "launch/ holds profiles to start from"
+        if ":" in file:
+            advice = f'a profile has [robot] with driver = "{file}"'
+        raise ProfileError(file, "", f"there is no such file; {advice}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(file, "", f"not readable as TOML: {error}") from error
     for key in ("file", "names_task"):  # the fields are no keys: they are set below

@@ -8,11 +8,12 @@ from rlenv_robot.serving.robot_server import (
     build_robot,
     build_server,
     homing_settings,
+    profile_driver,
     reset_confirmation,
     serve,
 )
 
 __all__ = [
     "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
-    "homing_settings", "reset_confirmation", "serve",
+    "homing_settings", "profile_driver", "reset_confirmation", "serve",
 ]  # fmt: skip

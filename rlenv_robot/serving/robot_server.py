@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
-    "homing_settings", "reset_confirmation", "serve",
+    "homing_settings", "profile_driver", "reset_confirmation", "serve",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -399,10 +399,15 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
             "robot.where",
             f"is {section.where!r}, a server needs 'twin', 'sim' or 'driver'{hint}",
         )
-    return _driver(profile)
+    return profile_driver(profile)
 
 
-def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
+def profile_driver(profile: Profile) -> tuple[Robot, RobotSpec]:
+    """Make the driver that a profile names, neither guarded nor homed; return it, and the description of its robot.
+
+    Raises:
+        ProfileError: the driver can't be made of these settings, or its robot is not that of the profile or its task.
+    """
     section = profile.robot
     folder = Path(profile.file).absolute().parent
     try:

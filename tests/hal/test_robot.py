@@ -27,6 +27,13 @@ def test_plain_data_and_back() -> None:
     assert restored.digest == SO101.digest
 
 
+def test_arrays_and_lists_describe_the_same_robot_as_tuples() -> None:
+    zeros, fastest = np.zeros(6), np.full(6, 5.0)
+    given = replace(SO101, home={"joint_target": zeros}, max_rate={"joint_position": fastest.tolist()})
+    same = replace(SO101, home={"joint_target": (0.0,) * 6}, max_rate={"joint_position": (5.0,) * 6})
+    assert given == same == RobotSpec.from_dict(json.loads(json.dumps(given.to_dict())))
+
+
 def test_a_whole_rate_is_the_same_rate() -> None:
     assert robot(rate_hz=50).digest == robot(rate_hz=50.0).digest
     assert robot().period_s == 0.02

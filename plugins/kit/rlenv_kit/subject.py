@@ -28,6 +28,7 @@ from rlenv_robot.env import Environment
 from rlenv_robot.registry import environment_names, make, make_vector, robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import ROBOT_FILES, is_robot_file, robot_model_of
+from rlenv_robot.serving import profile_driver
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
@@ -179,6 +180,8 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
         return Subject(name, None, make_source=lambda: open_source(name))
     if name.endswith(".toml") and not is_robot_file(name):
         profile = load_profile(name)
+        if profile.robot.where == "driver" and not profile.names_task and where == "sim":
+            return _robot(name, lambda: profile_driver(profile)[0])
         return _registered(profile.task.name, where, keys, bounds, dict(profile.task.options))
     if ":" not in name or name in environment_names() or is_robot_file(name):
         return _registered(name, where, keys, bounds, {})
@@ -201,6 +204,14 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
         real = isinstance(world, RobotWorld) and not is_simulated(world.robot)
         return Subject(name, factory, is_real=real)
     return _foreign(name, made, factory)
+
+
+def _robot(name: str, make_robot: Callable[[], Robot]) -> Subject:
+    made = make_robot()
+    try:
+        return Subject(name, None, make_robot, is_real=not is_simulated(made))
+    finally:
+        made.close()
 
 
 def _takes_a_number(factory: Callable[..., Any]) -> bool:

@@ -57,6 +57,16 @@ def test_a_robot_in_a_file_is_checked_and_a_finding_reproduced(capsys: Captured)
     assert "  step({'target':" in again
 
 
+@pytest.mark.parametrize("section", ["", '[task]\nname = "so101-reach"\n'])
+def test_a_profile_without_a_task_stands_for_its_driver(section: str, tmp_path: Path) -> None:
+    profile = tmp_path / "arm.toml"
+    where = f'kind = "arm"\nwhere = "driver"\ndriver = "{FAULTS.stem}:OneSignIsWrong"'
+    (tmp_path / FAULTS.name).write_text(FAULTS.read_text())
+    profile.write_text(f"{section}[robot]\n{where}\n")
+    subject = subject_of(str(profile))
+    assert (subject.make_environment is None) == (not section)
+
+
 def test_a_real_robot_is_not_moved_without_a_confirmation(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert _run("check", f"{FAULTS}:RealArm") == 2

@@ -34,7 +34,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 def run_ls(args: argparse.Namespace) -> int:
     """Print a table of runs, followed by a note for each run that can't be read."""
     from hal import SourceError
-    from recorder.formats.registry import format_names, sets_in
+    from recorder.formats.registry import advice_on, format_names, sets_in
     from recorder.names import LOG_NAME
 
     found: list[tuple[Path, str]] = []  # each folder, and its name in the table
@@ -43,7 +43,9 @@ def run_ls(args: argparse.Namespace) -> int:
         folders = [*runs_in(path), *([] if path.name == LOG_NAME else sets_in(path))]
         if not folders:
             others = ", ".join(format_names()) or "a format that is installed here"
-            raise SourceError(f"{path} holds no runs (folders with a log.mcap) and no data set of {others}")
+            advice = advice_on(path) if path.exists() else None
+            advice = advice or f"holds no runs (folders with a log.mcap) and no data set of {others}"
+            raise SourceError(f"{path} {advice}")
         found += [(folder, _name(folder, path, len(paths) > 1)) for folder in folders]
     rows, problems = [], []
     with progress("reading") as report:

@@ -73,6 +73,8 @@ serve so101 --port 99999 | serve --help
 serve --watchdog-s -1 | watchdog
 serve --watchdog-s soon | invalid
 serve notes.txt | notes.txt
+serve arm.xml | kind = "arm.xml"
+serve arm:Arm | driver = "arm:Arm"
 stop tcp://127.0.0.1:5555 now | stop --help
 stop 127.0.0.1 | tcp://
 stop tcp://127.0.0.1:notaport | tcp://127.0.0.1:5555
