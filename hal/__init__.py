@@ -37,7 +37,17 @@ from hal.reset.confirmation import VERDICTS, Answer, Automatic, ResetConfirmatio
 from hal.reset.fixture import Fixture
 from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
-from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState, SampleSink, StreamSpec
+from hal.robot import (
+    BatchState,
+    CameraSpec,
+    Image,
+    Robot,
+    RobotSpec,
+    RobotState,
+    SampleSink,
+    StreamSpec,
+    check_reset_options,
+)
 from hal.spec import Spec
 from hal.wrapper import RobotWrapper, Streaming
 
@@ -105,6 +115,7 @@ __all__ = [
     "WithCameras",
     "WithSensors",
     "check_clears",
+    "check_reset_options",
 ]  # fmt: skip
 
 _CAMERA_MODULES = {

@@ -20,8 +20,8 @@ from hal.limits import Limits
 from hal.spec import Spec
 
 __all__ = [
-    "DELAYS", "GAINS", "PRESENT", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec",
-    "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
+    "DELAYS", "GAINS", "PRESENT", "ROBOT_FILE_ENDINGS", "Actuation", "BatchState", "CameraSpec", "Image", "Range",
+    "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
@@ -30,7 +30,7 @@ PRESENT = "present"
 """The reset option ``start`` that begins an episode where the robot is: nothing moves."""
 
 _ROBOT_NAME = re.compile(r"\w[\w .+-]{0,99}")
-_ROBOT_FILES = (".xml", ".arm.toml")
+ROBOT_FILE_ENDINGS = (".xml", ".arm.toml")
 """The endings of a robot file's path, which a robot's name must not be taken for."""
 
 
@@ -303,10 +303,10 @@ class RobotSpec:
     max_rate: Mapping[str, Bound] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _ROBOT_NAME.fullmatch(self.name) or self.name.endswith(_ROBOT_FILES):
+        if not _ROBOT_NAME.fullmatch(self.name) or self.name.endswith(ROBOT_FILE_ENDINGS):
             raise SpecError(
                 f"robot name {self.name!r:.120} is not allowed: it has 1 to 100 letters, digits, spaces and _ . + -, "
-                f"begins with a letter, digit or _, and does not end in {' or '.join(_ROBOT_FILES)}"
+                f"begins with a letter, digit or _, and does not end in {' or '.join(ROBOT_FILE_ENDINGS)}"
             )
         if not 0 < self.rate_hz < math.inf:
             raise self._wrong(f"rate_hz is {self.rate_hz}, it must be a number above 0")

@@ -15,7 +15,7 @@ from hal import ProfileError, SpecError
 from hal.cameras.settings import CameraSettings
 from hal.homing import HomingSettings
 from hal.limits import Limits
-from hal.robot import Actuation
+from hal.robot import ROBOT_FILE_ENDINGS, Actuation
 from recorder.json_data import JsonDict
 from rlenv_robot.config.plugins import PluginTable, unknown_name
 from rlenv_robot.config.serve_section import ServeSection
@@ -290,7 +290,7 @@ def load_profile(path: str | Path) -> Profile:
         ProfileError: the file is missing or not TOML, a key is unknown, or a value is not allowed.
     """
     file = str(path)
-    if file.endswith((".xml", ".arm.toml")):
+    if file.endswith(ROBOT_FILE_ENDINGS):
         raise ProfileError(file, "", f'describes a robot and is no profile; a profile has [robot] with kind = "{file}"')
     try:
         with Path(path).open("rb") as stream:
