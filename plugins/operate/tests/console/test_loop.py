@@ -44,11 +44,13 @@ def loop(tmp_path: Path, mover: Mover, monkeypatch: pytest.MonkeyPatch) -> Itera
     started: list[list[str]] = []
     start = Jobs.start
 
-    def idle(jobs: Jobs, step: str, words: list[str], by: str, about: Any = None, *, progress: bool) -> Any:
+    def idle(
+        jobs: Jobs, step: str, words: list[str], by: str, about: Any = None, *, progress: bool, needs: str = ""
+    ) -> Any:
         started.append([step, *words])
         monkeypatch.setattr(sys, "executable", "/bin/sleep")  # whose arguments these are not, so it ends at once
         try:
-            return start(jobs, step, words, by, about, progress=progress)
+            return start(jobs, step, words, by, about, progress=progress, needs=needs)
         finally:
             monkeypatch.undo()
             monkeypatch.setattr(Jobs, "start", idle)
