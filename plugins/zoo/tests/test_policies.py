@@ -1,4 +1,4 @@
-"""The policies of the zoo are the files that were measured, for the tasks and robots of now, and reach what they say."""
+"""The policies of the zoo are the measured files, for the tasks and robots of now, and reach what their cards say."""
 
 from __future__ import annotations
 

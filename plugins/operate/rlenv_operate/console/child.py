@@ -1,7 +1,7 @@
 """Run a command of ``rlenv-robot`` that ends, as after Ctrl-C, when the process that started it has gone.
 
-``python -m rlenv_operate.console.child FD WORDS...``: FD is the end to read of a pipe whose other end the starter holds.
-The system closes that end even where the starter is killed (SIGKILL), on Linux and on macOS.
+``python -m rlenv_operate.console.child FD WORDS...``: FD is the end to read of a pipe whose other end the starter
+holds. The system closes that end even where the starter is killed (SIGKILL), on Linux and on macOS.
 """
 
 from __future__ import annotations

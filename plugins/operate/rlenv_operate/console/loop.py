@@ -83,14 +83,15 @@ class Loop:
         """Return the flow's state as JSON: choices, policies, commands and jobs."""
         policies, zoo = [path.name for path in self._policies()], self._zoo()
         ready = [
-            {"name": name, "episodes": one.episodes, "reached": one.successes["policy"]} for name, one in zoo.items()
+            {"name": name, "episodes": each.episodes, "reached": each.successes["policy"]} for name, each in zoo.items()
         ]
         return json.dumps(
             {
                 "t": "loop", "folder": str(self.folder), "address": self._address, "robots": self._robots(),
                 "choice": None if self._choice is None else asdict(self._choice), "methods": _methods(),
-                "policies": policies, "zoo": ready, "needs_calibration": self._needs_calibration(), "jobs": self.jobs.view(),
-                "commands": self._commands([*zoo, *policies]), "unfinished": self._unfinished(),
+                "policies": policies, "zoo": ready, "needs_calibration": self._needs_calibration(),
+                "jobs": self.jobs.view(), "commands": self._commands([*zoo, *policies]),
+                "unfinished": self._unfinished(),
             },
             separators=(",", ":"),
         )  # fmt: skip

@@ -183,7 +183,8 @@ def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: P
     acts = [json.loads(line) for line in (lab / "acts.jsonl").read_text().splitlines()]
     assert {act["name"] for act in acts} == {"Ada"}
     assert [act["act"] for act in acts if act["ok"]] == [
-        "start", "run", "success", "arm", "success", "start", "end", "start", "run", "success", "failure", "start", "stop",
+        "start", "run", "success", "arm", "success", "start", "end", "start", "run", "success", "failure", "start",
+        "stop",
     ]  # fmt: skip
     assert acts[-2]["text"].startswith("rlenv-robot retrain runs --policy policies/first.npz --out policies/second.npz")
     assert all("(console)" in who for who in page.locator("#episode-table td:nth-child(4)").all_text_contents())
