@@ -68,14 +68,15 @@ class FlatPolicy:
         The arguments are those of `save_onnx`; the file ends in ``.npz``.
 
         Raises:
-            RobotError: the network is no `torch.nn.Sequential` of dense layers with one kind of activation, after a
-                `ScaledDifferences` or none.
+            RobotError: the network is no `torch.nn.Sequential` of dense layers with one kind of activation between
+                them, after a `ScaledDifferences` or none.
         """
         parts = list(self.actor) if isinstance(self.actor, nn.Sequential) else [self.actor]
         magnified = ScaledDifferences.MAGNIFIED if isinstance(parts[0], ScaledDifferences) else 0.0
         dense, between = parts[bool(magnified) :: 2], {type(part) for part in parts[bool(magnified) + 1 :: 2]}
         names = {part: name for name, part in ACTIVATIONS.items()}
-        if not (all(isinstance(part, nn.Linear) for part in dense) and len(between) <= 1 and between <= set(names)):
+        known = all(isinstance(part, nn.Linear) for part in dense) and len(between) <= 1 and between <= set(names)
+        if not known or isinstance(parts[-1], tuple(names)):
             raise RobotError(f"{path}: this network is not made of dense layers and one activation; write .onnx")
         layers = [(part.weight.detach().cpu().numpy().T, part.bias.detach().cpu().numpy()) for part in dense]
         activation = names[between.pop()] if between else "tanh"
