@@ -16,7 +16,7 @@ from rlenv_robot.registry import find_task
 __all__ = ["PREFIX", "ZooPolicy", "policy_file", "zoo_names", "zoo_policy"]
 
 PREFIX = "zoo:"
-"""What a policy's name begins with where a file is expected."""
+"""Beginning of a policy's name where a file is expected."""
 
 _ZOO = PluginTable("policy of the zoo", "rlenv_robot.zoo", {})
 
