@@ -44,7 +44,7 @@ from rlenv_robot.policies.chunked_policy import ChunkedPolicy
 from rlenv_robot.policies.chunks import ChunkContext, ChunkPredictor
 from rlenv_robot.robot_models import load_robot_model
 from rlenv_robot.training.rollout import run_episode
-from rlenv_robot.training.trials import conditions
+from rlenv_robot.training.trials import conditions, wilson
 from rlenv_robot.vector.env import VectorEnvironment
 
 REFILL = 0.5
@@ -218,7 +218,7 @@ def compare(task: str, network: Path | None, delay: int, episodes: int, seed: in
         for way, run in runs.items():
             success, distance_mm, notes = run.result()
             results[way] = success
-            low, high = wilson(success)
+            low, high = wilson(int(success.sum()), len(success))
             print(
                 f"{task}  {way:20s} {success.mean():4.0%} of {episodes} ({low:.0%} to {high:.0%})  "
                 f"median distance {distance_mm:5.1f} mm  {notes}",
@@ -331,13 +331,6 @@ def foresee_way(way: str, task: str, delay: int, episodes: int, seed: int) -> tu
         if isinstance(policy, ChunkedPolicy):
             total.add(policy.totals)
     return success, float(np.median(distance)), str(total) if total.chunks else ""
-
-
-def wilson(success: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of a success rate (Wilson 1927)."""
-    n, p, z = len(success), success.mean(), 1.96
-    middle, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return float((middle - half) / (1 + z * z / n)), float((middle + half) / (1 + z * z / n))
 
 
 def recovered(instant: np.ndarray, frames: np.ndarray, naive: np.ndarray) -> tuple[float, float, float]:

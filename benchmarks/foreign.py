@@ -29,10 +29,10 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 import numpy as np
-from chunks import wilson
 
 import rlenv_robot as rr
 from rlenv_robot.source import SourceData
+from rlenv_robot.training.trials import wilson
 
 Rule = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From the step's number, the image, the state and the script's action to the action (4,)."""
@@ -162,7 +162,7 @@ def main() -> None:
     print(f"{args.task}, {args.episodes} episodes, seed {args.seed}")
     for name, some in ends.items():
         hits, steps = sum(end[0] for end in some), np.median([end[1] for end in some])
-        low, high = wilson(np.array([end[0] for end in some]))
+        low, high = wilson(hits, len(some))
         took = 1e3 * np.median([end[2] for end in some])
         print(f"{name:24} {hits:3} of {len(some)} ({low:.0%} to {high:.0%}), median {steps:.0f} steps, {took:.1f} ms")
 

@@ -17,7 +17,6 @@ or in the decision when to stop; ``--tune`` plays 50 other seeds for that. Needs
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -33,6 +32,7 @@ from rlenv_language.chat.transcripts import Transcript, read_transcripts
 from rlenv_language.gem import GemEnv
 from rlenv_language.text.view import TextRules, to_text
 from rlenv_robot.env import Environment
+from rlenv_robot.training.trials import wilson
 from rlenv_tabletop.skills import SkillWorld
 
 HELD_OUT = range(10_000, 10_100)
@@ -108,14 +108,6 @@ def learn(
 
 def successes(learner: ChatLearner, world: CachedEnv, seeds: Sequence[int]) -> int:
     return sum(bool(one.success) for one in learner.play(world, list(seeds), greedy=True))
-
-
-def wilson(count: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
-    share, scale = count / total, 1 + z**2 / total
-    middle = (share + z**2 / (2 * total)) / scale
-    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)) / scale
-    return middle - half, middle + half
 
 
 def shown(count: int, total: int) -> str:

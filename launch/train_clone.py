@@ -76,4 +76,5 @@ if __name__ == "__main__":
     policy, _ = train(args.task, args.steps, args.seed, nominal=args.nominal)
     about = {"trainer": "cloned script", "steps": args.steps, "seed": args.seed, "nominal": args.nominal}
     robots, _ = conditions(args.task, args.nominal, {})
-    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task, **robots))
+    save = policy.save_npz if args.out.endswith(".npz") else policy.save_onnx
+    save(args.out, args.task, about, robot_of_training(args.task, **robots))

@@ -44,7 +44,7 @@ VERBS: dict[str, Verb | Group] = {
     ),
     "sim2real": Group({}, "bring a simulation closer to a real robot"),
     "operate": Group({}, "teleoperate and view a served robot"),
-    "policy": Group({}, "serve policies to clients of other projects"),
+    "policy": Group({}, "list trained policies, and serve policies to clients of other projects"),
     "dev": Group(
         {
             "profile": Verb(

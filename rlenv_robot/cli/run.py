@@ -32,12 +32,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
+  rlenv-robot run so101-reach --policy zoo:so101-reach
   rlenv-robot run so101-reach --policy reach.npz
   rlenv-robot run so101-reach --policy reach.npz --record runs
   rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
 """
     parser.add_argument("name", help="the environment: such as so101-reach, a MuJoCo model (.xml), or module:factory")
-    words = "a policy: .onnx or .npz, or a folder that LeRobot trained; in simulation also zero or random"
+    words = "a policy: .onnx, .npz, a folder that LeRobot trained, or zoo:NAME; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
@@ -184,11 +185,12 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy, *, answers: bool
     from rlenv_robot.policies.deployment import TrainedPolicy
     from rlenv_robot.policies.lineage import POLICY_DIGEST, policy_digest
     from rlenv_robot.policies.policy import PLAIN, StochasticPolicy
+    from rlenv_robot.policies.zoo import policy_file
     from rlenv_robot.registry import make
 
     info: dict[str, Any] = {"policy": str(args.policy)}
-    if args.policy not in PLAIN and Path(args.policy).exists():
-        info[POLICY_DIGEST] = policy_digest(args.policy)
+    if args.policy not in PLAIN and (file := policy_file(args.policy)).exists():
+        info[POLICY_DIGEST] = policy_digest(file)
     if isinstance(policy, TrainedPolicy) and policy.robot is not None:
         info |= {"manifest": policy.robot.manifest_digest, "accepted": _accepted(args)}
     profile = load_profile(args.profile) if args.profile else None

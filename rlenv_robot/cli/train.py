@@ -387,7 +387,8 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
         "so101 the model knows the arm's kinematics; for any other robot it is linear and knows no contacts."
     )
     parser.add_argument("runs", type=location, help="a folder of recorded runs, or a data set or its address")
-    parser.add_argument("--policy", required=True, help="the policy to improve, an .npz file of `rlenv-robot train`")
+    words = "the policy to improve, an .npz file of `rlenv-robot train`, or zoo:NAME"
+    parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")
     parser.add_argument("--task", metavar="NAME", help="the task (default: the one that the policy was trained for)")
     parser.add_argument(
@@ -436,11 +437,12 @@ def _goal(text: str) -> Goal:
 def run_retrain(args: argparse.Namespace) -> int:
     """Fit a model to the recorded runs, improve the policy inside it, and print the model's accuracy."""
     from rlenv_robot.policies.lineage import LINEAGE, policy_digest
+    from rlenv_robot.policies.zoo import policy_file
     from rlenv_robot.registry import task
     from rlenv_robot.training.learner import retrain_from_record
     from rlenv_robot.training.trackers import open_tracker
 
-    out, start = checked_output(args.out, args.seconds, steps=args.steps), _policy_to_improve(args.policy)
+    out, start = checked_output(args.out, args.seconds, steps=args.steps), _policy_to_improve(policy_file(args.policy))
     name = args.task or start.task
     settings = task_settings(args.profile, name)
     settings.pop("profile", None)
@@ -458,7 +460,7 @@ def run_retrain(args: argparse.Namespace) -> int:
             args.goal, _RETRAINING_STEPS if args.steps is None and args.seconds is None else args.steps,
             **reading_options(args),
         )  # fmt: skip
-    lineage = replace(retrained.lineage, parent=policy_digest(args.policy)).to_dict()
+    lineage = replace(retrained.lineage, parent=policy_digest(policy_file(args.policy))).to_dict()
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed, LINEAGE: lineage}
     retrained.training.policy.save(out, about)
     for note in retrained.notes:
@@ -484,11 +486,11 @@ def _task_of(policy: SearchedPolicy, file: str, settings: Mapping[str, Any]) -> 
         raise ValueError(f"{file}: {error}. If you know where its task is, name it: --task NAME") from error
 
 
-def _policy_to_improve(name: str) -> SearchedPolicy:
+def _policy_to_improve(name: Path) -> SearchedPolicy:
     from hal import RobotError
     from rlenv_robot.policies.policy import load_searched
 
-    if Path(name).suffix == ".onnx":
+    if name.suffix == ".onnx":
         raise RobotError(
             f"{name}: retrain searches over the parameters of an .npz policy of `rlenv-robot train`; an ONNX file is a "
             "fixed graph. Retrain that one where it was trained (docs/trainers.md)"

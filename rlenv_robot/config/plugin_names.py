@@ -75,6 +75,10 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
         "rlenv_robot.robots": ("g1",),
     },
     "rlenv_vision": {"rlenv_robot.verbs": ("robot camera",)},
+    "rlenv_zoo": {
+        "rlenv_robot.verbs": ("policy card", "policy zoo"),
+        "rlenv_robot.zoo": ("so101-pick-place", "so101-push", "so101-reach", "so101-reach-drawn"),
+    },
 }  # fmt: skip
 """Package of a plug-in -> entry-point group -> names that it declares; of verbs with the group's word before them."""
 

@@ -118,7 +118,8 @@ _IN_PLUGIN = {
 def load_policy(path: str | Path) -> SavedPolicy:
     """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
 
-    A file ``.toml`` of the plug-in `policy_servers` gives a `rlenv_robot.policies.chunks.ChunkPredictor`.
+    A name such as ``zoo:so101-reach`` loads a policy that ships with a package (`rlenv_robot.policies.zoo`). A file
+    ``.toml`` of the plug-in `policy_servers` gives a `rlenv_robot.policies.chunks.ChunkPredictor`.
 
     Packages declare functions for other files in the entry-point group ``rlenv_robot.policies``, as
     ``suffix = "module:function"``. Such a function takes the path and returns a `SavedPolicy`.
@@ -126,8 +127,11 @@ def load_policy(path: str | Path) -> SavedPolicy:
     Raises:
         RobotError: the file is missing or not a policy, its suffix is unknown, or the plug-in or the library for such
             files is not installed.
-        ValueError: the package that loads such files can't be imported.
+        ValueError: the package that loads such files can't be imported, or no package brings a policy of the name.
     """
+    from rlenv_robot.policies.zoo import policy_file, zoo_names
+
+    name, path = str(path), policy_file(path)
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
     if kind not in _LOADERS:
@@ -135,7 +139,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
             package, files = _IN_PLUGIN[kind]
             raise RobotError(f"{path}: {files} are loaded by {missing_plugin(package)}")
         suffixes = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
-        raise RobotError(f"{path}: a policy is a file that ends in {suffixes}, or a folder that LeRobot saved")
+        hint = f"; did you mean zoo:{name}?" if name in zoo_names() else ""
+        raise RobotError(f"{path}: a policy is a file that ends in {suffixes}, or a folder that LeRobot saved{hint}")
     return cast("Callable[[str | Path], SavedPolicy]", _LOADERS.load(kind))(path)
 
 

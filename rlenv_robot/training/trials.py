@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
 from sim.robot import SimRobot
 
-__all__ = ["CONDITIONS", "conditions", "success_rates", "twin_robot", "twin_vector"]
+__all__ = ["CONDITIONS", "conditions", "success_rates", "twin_robot", "twin_vector", "wilson"]
 
 CONDITIONS = ("profile", "timing", "randomise")
 """The settings of `rlenv_robot.make_vector` that make simulated robots differ from the nominal one."""
@@ -108,3 +109,14 @@ def success_rates(
             group: float(np.mean([outcome.success for outcome in evaluate(envs, policy, seed)]))
             for group, envs in groups.items()
         }
+
+
+def wilson(successes: int, episodes: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the interval of a success rate, 0 to 1, that z standard errors give; by default the one of 95 %.
+
+    E. B. Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+    """
+    share, scale = successes / episodes, 1 + z**2 / episodes
+    middle = (share + z**2 / (2 * episodes)) / scale
+    half = z * math.sqrt(share * (1 - share) / episodes + z**2 / (4 * episodes**2)) / scale
+    return middle - half, middle + half

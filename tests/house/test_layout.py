@@ -20,6 +20,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "rlenv_learn.imitation.flow": "one method of imitation, as act and diffusion are",
     "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
+    "rlenv_operate.console.child": "the program of a process of its own",
     "rlenv_policy_servers.images": "needs Pillow, unlike the mapping that uses it",
     "rlenv_robot.adapters.gymnasium_version": "needs nothing that an old Gymnasium lacks",
     "rlenv_robot.config.import_check": "runs before anything else is imported",

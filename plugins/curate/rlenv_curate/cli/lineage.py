@@ -30,7 +30,7 @@ Examples:
   rlenv-robot data lineage better.npz
   rlenv-robot data lineage better.npz runs       which of these did the training see, and which did it record?
 """
-    parser.add_argument("policy", type=Path, help="a policy's file or folder")
+    parser.add_argument("policy", type=Path, help="a policy's file or folder, or zoo:NAME")
     parser.add_argument("sets", metavar="SET", type=location, nargs="*", help="a run, a folder of runs, or a data set")
     add_reading(parser)
     parser.set_defaults(run=run)
@@ -41,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.data.folder import read_folder
     from rlenv_robot.policies.lineage import lineage_of, policy_digest
     from rlenv_robot.policies.policy import load_policy
+    from rlenv_robot.policies.zoo import policy_file
 
-    lineage, digest = lineage_of(load_policy(args.policy)), policy_digest(args.policy)
+    lineage, digest = lineage_of(load_policy(args.policy)), policy_digest(policy_file(args.policy))
     for line in _description(lineage):
         print(line.format(policy=f"{args.policy} ({digest})"))
     for path in args.sets:

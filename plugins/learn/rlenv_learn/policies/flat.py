@@ -15,10 +15,14 @@ from torch import nn
 
 from hal import RobotError, RobotSpec, Spec
 from recorder.json_data import JsonObject
+from rlenv_learn.policies.network import Activation, NetworkPolicy
 from rlenv_learn.policies.onnx import METADATA, NOISE, metadata
 from rlenv_robot.adapters.flat import FlattenObservation
 
-__all__ = ["FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_vector"]
+__all__ = ["ACTIVATIONS", "FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_vector"]
+
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
+"""The layers of PyTorch that `NetworkPolicy` computes in NumPy."""
 
 
 class FlatPolicy:
@@ -55,6 +59,28 @@ class FlatPolicy:
         """
         text = metadata(task, self.flat.observation, self.flat.action, about or {}, robot)
         export_onnx(FlatGraph(self.actor, self.flat), self.flat.observation, self.flat.action, path, text)
+
+    def save_npz(
+        self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
+    ) -> None:
+        """Write a file for `rlenv_learn.policies.network.NetworkPolicy`, which needs NumPy only.
+
+        The arguments are those of `save_onnx`; the file ends in ``.npz``.
+
+        Raises:
+            RobotError: the network is no `torch.nn.Sequential` of dense layers with one kind of activation between
+                them, after a `ScaledDifferences` or none.
+        """
+        parts = list(self.actor) if isinstance(self.actor, nn.Sequential) else [self.actor]
+        magnified = ScaledDifferences.MAGNIFIED if isinstance(parts[0], ScaledDifferences) else 0.0
+        dense, between = parts[bool(magnified) :: 2], {type(part) for part in parts[bool(magnified) + 1 :: 2]}
+        names = {part: name for name, part in ACTIVATIONS.items()}
+        known = all(isinstance(part, nn.Linear) for part in dense) and len(between) <= 1 and between <= set(names)
+        if not known or isinstance(parts[-1], tuple(names)):
+            raise RobotError(f"{path}: this network is not made of dense layers and one activation; write .onnx")
+        layers = [(part.weight.detach().cpu().numpy().T, part.bias.detach().cpu().numpy()) for part in dense]
+        activation = names[between.pop()] if between else "tanh"
+        NetworkPolicy(layers, self.flat, task, robot, magnified, activation).save(path, about or {})
 
 
 def export_onnx(

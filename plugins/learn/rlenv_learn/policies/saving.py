@@ -23,16 +23,15 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
     import torch
     from torch import nn
 
-    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
+    from rlenv_learn.policies.flat import ACTIVATIONS, FlatPolicy, ScaledDifferences
     from rlenv_robot.adapters.flat import FlattenObservation
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")
-    activations: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
     parts: list[nn.Module] = [ScaledDifferences(policy.vectors)] if policy.magnified else []
     for weights, bias in policy.layers:
         layer = nn.Linear(*weights.shape)
         layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
-        parts += [layer, activations[policy.activation]()]
+        parts += [layer, ACTIVATIONS[policy.activation]()]
     last = [nn.Tanh()] if policy.squashed else []
     FlatPolicy(nn.Sequential(*parts[:-1], *last), policy.vectors).save_onnx(out, policy.task, about, policy.robot)

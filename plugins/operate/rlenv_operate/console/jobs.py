@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hal.field import JsonDict
+from rlenv_operate.console import child
 
 __all__ = ["Job", "Jobs"]
 
@@ -24,9 +24,6 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 """Time between two looks at the processes and at their progress, in seconds."""
-
-_ENDS_S = 15.0
-"""Time for a process to end after Ctrl-C, in seconds: a robot's server takes the robot home first."""
 
 _MOST_POINTS = 150
 """Points of a curve that a page is sent at most."""
@@ -43,9 +40,12 @@ class Job:
         words: the words after ``rlenv-robot``.
         by: the name of the person who started it.
         process: the process.
+        lifeline: end of a pipe; when this process and all that inherited it have closed it, the job's process ends
+            itself (`rlenv_operate.console.child`).
         log: file of its output.
         progress: file of its progress (``--progress``).
         about: further data of the job, for who started it.
+        needs: a step whose job ends after this one when all end.
         began_s: time of day when it was started, seconds since 1970.
         state: ``running``, ``done``, ``stopped`` (by a person) or ``failed``.
         newest: the newest report of its progress.
@@ -56,9 +56,11 @@ class Job:
     words: Sequence[str]
     by: str
     process: subprocess.Popen[bytes]
+    lifeline: int
     log: Path
     progress: Path
     about: Mapping[str, object]
+    needs: str = ""
     began_s: float = field(default_factory=time.time)
     state: str = "running"
     newest: JsonDict = field(default_factory=dict)
@@ -104,6 +106,7 @@ class Job:
         if self.state == "running" and code is not None:
             self._read()
             self.state = "done" if code == 0 else "stopped" if self.ending else "failed"
+            os.close(self.lifeline)
             if self.process.stdin is not None:
                 with suppress(OSError):  # an answer that was not read
                     self.process.stdin.close()
@@ -166,9 +169,16 @@ class Jobs:
         return [job.view() for job in list(self._jobs.values())]
 
     def start(
-        self, step: str, words: Sequence[str], by: str, about: Mapping[str, object] | None = None, *, progress: bool
+        self,
+        step: str,
+        words: Sequence[str],
+        by: str,
+        about: Mapping[str, object] | None = None,
+        *,
+        progress: bool,
+        needs: str = "",
     ) -> Job:
-        """Start a command.
+        """Start a command. It ends as after Ctrl-C when this process has gone, however it went.
 
         Args:
             step: the step of the flow that it carries out.
@@ -176,6 +186,7 @@ class Jobs:
             by: the name of the person.
             about: further data of the job.
             progress: whether the command takes the option ``--progress``.
+            needs: a step whose job, if it runs, ends after this one when all end; empty for none.
 
         Raises:
             ValueError: a job of this step runs.
@@ -191,18 +202,27 @@ class Jobs:
             log, report = stem.with_suffix(".log"), stem.with_suffix(".jsonl")
             if progress:
                 words = [*words, "--progress", str(report)]
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "rlenv_robot", *words], cwd=self.folder, stdin=subprocess.PIPE,
-                    stdout=output, stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C at the console's terminal reaches the console alone
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                )  # fmt: skip
-            self._jobs[step] = job = Job(step, words, by, process, log, report, about or {})
+            needed = [self._jobs[needs].lifeline] if self.runs(needs) else []
+            pipe, lifeline = os.pipe()
+            try:
+                with log.open("wb") as output:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", child.__name__, str(pipe), *words], cwd=self.folder,
+                        stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, pass_fds=(pipe, *needed),
+                        start_new_session=True,  # Ctrl-C at the console's terminal reaches the console alone
+                        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    )  # fmt: skip
+            except OSError:
+                os.close(lifeline)
+                raise
+            finally:
+                os.close(pipe)
+            job = Job(step, words, by, process, lifeline, log, report, about or {}, needs)
+            self._jobs[step] = job
         self.on_change()
         return job
 
-    def end(self, step: str, seconds: float = _ENDS_S) -> bool:
+    def end(self, step: str) -> bool:
         """End a job as Ctrl-C does, and wait for its end; return whether it ran.
 
         A process that does not end in time is terminated, and then killed.
@@ -214,7 +234,7 @@ class Jobs:
             self._look(job)
             return False
         job.ending = True
-        for number, patience_s in ((signal.SIGINT, seconds), (signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        for number, patience_s in child.ENDINGS:
             job.process.send_signal(number)
             try:
                 job.process.wait(patience_s)
@@ -244,11 +264,13 @@ class Jobs:
         """End all jobs. Safe to call more than once."""
         with self._lock:
             self._closing.set()
-        enders = [threading.Thread(target=self.end, args=(step,)) for step in self._jobs]
-        for ender in enders:
-            ender.start()
-        for ender in enders:
-            ender.join()
+        needed = {job.needs for job in self._jobs.values()}
+        for steps in (self._jobs.keys() - needed, self._jobs.keys() & needed):
+            enders = [threading.Thread(target=self.end, args=(step,)) for step in steps]
+            for ender in enders:
+                ender.start()
+            for ender in enders:
+                ender.join()
         if self._thread.is_alive():
             self._thread.join()
 

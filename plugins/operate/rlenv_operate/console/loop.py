@@ -12,6 +12,7 @@ import shlex
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from hal.field import JsonDict
 from rlenv_operate.console.jobs import Jobs
 from rlenv_operate.console.messages import Job as JobMessage
 from rlenv_operate.console.mover import Mover
+from rlenv_robot.policies.zoo import PREFIX, ZooPolicy, zoo_names, zoo_policy
 from rlenv_robot.registry import environment_names, task
 from rlenv_robot.rendering.show import find_episode
 from rlenv_robot.robot_models import RobotModel, find_robot_model, robot_names
@@ -79,27 +81,42 @@ class Loop:
 
     def text(self) -> str:
         """Return the flow's state as JSON: choices, policies, commands and jobs."""
-        policies = [path.name for path in self._policies()]
+        policies, zoo = [path.name for path in self._policies()], self._zoo()
+        ready = [
+            {"name": name, "episodes": each.episodes, "reached": each.successes["policy"]} for name, each in zoo.items()
+        ]
         return json.dumps(
             {
                 "t": "loop", "folder": str(self.folder), "address": self._address, "robots": self._robots(),
                 "choice": None if self._choice is None else asdict(self._choice), "methods": _methods(),
-                "policies": policies, "needs_calibration": self._needs_calibration(), "jobs": self.jobs.view(),
-                "commands": self._commands(policies), "unfinished": self._unfinished(),
+                "policies": policies, "zoo": ready, "needs_calibration": self._needs_calibration(),
+                "jobs": self.jobs.view(), "commands": self._commands([*zoo, *policies]),
+                "unfinished": self._unfinished(),
             },
             separators=(",", ":"),
         )  # fmt: skip
 
     def policy(self, name: str) -> Path:
-        """Return the path of one of the folder's policies.
+        """Return the path of one of the folder's policies, or the name of one of the zoo for the chosen task as a path.
 
         Raises:
             ValueError: there is no such policy.
         """
+        if name in self._zoo():
+            return Path(name)
         for path in self._policies():
             if path.name == name:
                 return path
         raise ValueError(f"there is no policy {name!r} in {self.folder / 'policies'}; train one")
+
+    def _zoo(self) -> dict[str, ZooPolicy]:
+        """Return the policies for the chosen task that installed packages bring, by name with ``zoo:``."""
+        policies = dict[str, ZooPolicy]()
+        for name in zoo_names() if self._choice is not None else []:
+            with suppress(RobotError, ValueError):  # of a package that is damaged
+                policies[PREFIX + name] = zoo_policy(name)
+        return {name: one for name, one in policies.items()
+                if one.task == self._chosen().task and one.file.suffix in _KINDS}  # fmt: skip
 
     def _policies(self) -> list[Path]:
         files = (path for path in (self.folder / "policies").iterdir() if path.suffix in _KINDS)
@@ -121,7 +138,7 @@ class Loop:
         choice = self._choice
         if choice is None:
             return {}
-        policy = f"policies/{policies[-1]}" if policies else "POLICY"
+        policy = _word(policies[-1]) if policies else "POLICY"
         steps = {
             "robot": ["serve", _PROFILE],
             "calibrate": self._calibration(restart=False),
@@ -187,7 +204,7 @@ class Loop:
         if self._needs_calibration() and not (self.folder / _CALIBRATION).exists():
             return "chosen; calibrate the arm before it is served"
         (self.folder / _PROFILE).write_text(self._profile(choice), encoding="utf-8")
-        self.jobs.start("robot", ["serve", _PROFILE], by, progress=False)
+        self.jobs.start("robot", ["serve", _PROFILE], by, progress=False, needs="virtual")
         return f"the server of {choice.robot} starts"
 
     def _start_calibration(self, message: JobMessage, by: str) -> str:
@@ -195,7 +212,7 @@ class Loop:
             raise ValueError("this robot needs no calibration")
         self._mover.check_idle()
         self.jobs.end("robot")  # which has the port
-        self.jobs.start("calibrate", self._calibration(message.restart), by, progress=True)
+        self.jobs.start("calibrate", self._calibration(message.restart), by, progress=True, needs="virtual")
         return "the calibration begins"
 
     def _start_training(self, message: JobMessage, by: str) -> str:
@@ -220,7 +237,7 @@ class Loop:
     def _start_retraining(self, message: JobMessage, by: str) -> str:
         choice, start = self._chosen(), self.policy(message.policy)
         name = self._new_name(message.name)
-        words = ["retrain", "runs", "--policy", f"policies/{start.name}", "--out", f"policies/{name}.npz"]
+        words = ["retrain", "runs", "--policy", _word(start.name), "--out", f"policies/{name}.npz"]
         words += ["--task", choice.task]
         words += ["--steps", str(message.steps)] if message.steps else []
         self.jobs.start("retrain", words, by, {"name": name}, progress=True)
@@ -313,6 +330,11 @@ def _row(name: str, episodes: list[JsonDict]) -> JsonDict:
         "policy": name, "episodes": len(episodes), "reached": sum(bool(info.get("success")) for info in episodes),
         **{verdict: verdicts.count(verdict) for verdict in ("success", "failure", "discard")}, "medians": medians,
     }  # fmt: skip
+
+
+def _word(policy: str) -> str:
+    """Return the word of a command for a policy of the folder, or of the zoo."""
+    return policy if policy.startswith(PREFIX) else f"policies/{policy}"
 
 
 def _offered_robots() -> dict[str, tuple[RobotModel, list[str]]]:

@@ -15,6 +15,7 @@ from rlenv_robot.policies.chunks import ChunkPredictor
 from rlenv_robot.policies.deployment import check_deployment, deployed_spec
 from rlenv_robot.policies.lineage import POLICY_DIGEST, policy_digest
 from rlenv_robot.policies.policy import SavedPolicy, begin_episode, load_policy
+from rlenv_robot.policies.zoo import policy_file
 from rlenv_robot.tasks.task import Arrays
 from rlenv_robot.training.rollout import Outcome
 
@@ -38,7 +39,7 @@ class PolicyRun:
     """Episodes in which a policy moves the robot for a person.
 
     Attributes:
-        path: the policy's file.
+        path: the policy's file, or a name of the zoo as ``zoo:so101-reach``.
         episodes: number of episodes.
         ask: whether the person is asked for a verdict on each episode.
     """
@@ -73,7 +74,7 @@ class PolicyRun:
         Args:
             by: the name of the person.
         """
-        return {"policy": self.path.name, POLICY_DIGEST: policy_digest(self.path), "operator": by}
+        return {"policy": self.path.name, POLICY_DIGEST: policy_digest(policy_file(self.path)), "operator": by}
 
 
 def may_go_on(outcome: Outcome) -> bool:

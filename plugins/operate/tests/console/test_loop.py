@@ -44,11 +44,13 @@ def loop(tmp_path: Path, mover: Mover, monkeypatch: pytest.MonkeyPatch) -> Itera
     started: list[list[str]] = []
     start = Jobs.start
 
-    def idle(jobs: Jobs, step: str, words: list[str], by: str, about: Any = None, *, progress: bool) -> Any:
+    def idle(
+        jobs: Jobs, step: str, words: list[str], by: str, about: Any = None, *, progress: bool, needs: str = ""
+    ) -> Any:
         started.append([step, *words])
         monkeypatch.setattr(sys, "executable", "/bin/sleep")  # whose arguments these are not, so it ends at once
         try:
-            return start(jobs, step, words, by, about, progress=progress)
+            return start(jobs, step, words, by, about, progress=progress, needs=needs)
         finally:
             monkeypatch.undo()
             monkeypatch.setattr(Jobs, "start", idle)
@@ -137,6 +139,18 @@ def test_each_step_is_the_command_that_the_page_names(loop: Any) -> None:
     commands = {one["step"]: one["command"] for one in json.loads(loop.text())["jobs"]}
     assert commands["train"].startswith("rlenv-robot train so101-reach --method evolution --out policies/b.npz")
     assert "--progress" not in commands["train"]
+
+
+def test_ready_made_policies_are_offered_for_the_chosen_task_alone(loop: Any) -> None:
+    assert json.loads(loop.text())["zoo"] == []
+    loop.carry_out(job(step="robot", **ROBOT), "ann")
+    names = [one["name"] for one in json.loads(loop.text())["zoo"]]
+    assert names == ["zoo:so101-reach", "zoo:so101-reach-drawn"]
+    assert str(loop.policy(names[0])) == names[0]
+    with pytest.raises(ValueError, match="there is no policy"):
+        loop.policy("zoo:so101-push")
+    loop.carry_out(job(step="retrain", policy=names[0], name="c"), "ann")
+    assert loop.started[-1][1:6] == ["retrain", "runs", "--policy", names[0], "--out"]
 
 
 def test_starts_and_ends_are_acts_with_names_and_need_the_right_to_move(loop: Any, mover: Mover) -> None:

@@ -77,6 +77,17 @@ def walk(
     page.wait_for_selector("body[data-live=true]", timeout=LONG_S * 1e3)
     until(lambda: page.evaluate("Boolean(state && state.live)"), LONG_S)
     look("disarmed")
+    page.click("[data-step=run]")
+    assert page.input_value("#run-policy") == "zoo:so101-reach"
+    shows(page, "#run-about", page.evaluate("t('zoo_about')"))
+    look("ready-made")
+    if not long:  # a policy is run and judged before any training
+        page.fill("#run-episodes", "1")
+        page.click("#run-start")
+        page.click("[data-step=judge]")
+        until(lambda: page.evaluate("Boolean(question)"), LONG_S)
+        page.click(f"#step-judge [data-do={verdicts[0]}]")
+        until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
     page.click("[data-step=calibrate]")
     look("calibrate")
     page.click("[data-step=record]")
@@ -165,13 +176,15 @@ def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: P
     assert troubles == []
     assert sorted(path.name for path in (lab / "policies").glob("*.npz")) == ["first.npz", "second.npz"]
     infos = [dict(info) for info in rr.open_source(str(lab / "runs")).table.episodes]
+    assert [info["verdict"] for info in infos if info["policy"] == "zoo:so101-reach"] == ["success"]
     assert [info["verdict"] for info in infos if info["policy"] == "first.npz"] == ["success", "failure"]
     assert [info["operator"] for info in infos if info["policy"] in ("teleoperation", "first.npz")] == ["Ada"] * 3
     until(lambda: '"act": "stop"' in (lab / "acts.jsonl").read_text())  # the robot stops before its act is logged
     acts = [json.loads(line) for line in (lab / "acts.jsonl").read_text().splitlines()]
     assert {act["name"] for act in acts} == {"Ada"}
     assert [act["act"] for act in acts if act["ok"]] == [
-        "start", "arm", "success", "start", "end", "start", "run", "success", "failure", "start", "stop",
+        "start", "run", "success", "arm", "success", "start", "end", "start", "run", "success", "failure", "start",
+        "stop",
     ]  # fmt: skip
     assert acts[-2]["text"].startswith("rlenv-robot retrain runs --policy policies/first.npz --out policies/second.npz")
     assert all("(console)" in who for who in page.locator("#episode-table td:nth-child(4)").all_text_contents())

@@ -90,11 +90,12 @@ const loop = {
   },
   fillLists() {
     const newest = this.state.policies[this.state.policies.length - 1], count = this.state.policies.length;
+    const all = [...this.state.zoo.map((one) => one.name), ...this.state.policies];
     this.fillRobot();
     this.fill("train-method", this.state.methods, (one) => t(`m_${one}`) === `m_${one}` ? one : t(`m_${one}`));
     for (const id of ["run-policy", "retrain-policy"]) {
       const before = $(id).dataset.count;
-      this.fill(id, this.state.policies);
+      this.fill(id, all, (one) => one.startsWith("zoo:") ? `${one.slice(4)} (${t("ready_made")})` : one);
       if (before !== String(count) && newest) $(id).value = newest; // a new policy is the one to go on with
       $(id).dataset.count = String(count);
     }
@@ -111,7 +112,7 @@ const loop = {
     const may = mayMove(), s = this.state, live = Boolean(state && state.live), chosen = Boolean(s.choice);
     const marks = {
       robot: live && chosen, calibrate: chosen && (!s.needs_calibration || this.job("calibrate")?.state === "done" || live),
-      record: Boolean(state && state.mover.recorded), train: s.policies.length > 0, run: Boolean(this.results?.some((row) => s.policies.includes(row.policy))),
+      record: Boolean(state && state.mover.recorded), train: s.policies.length > 0, run: Boolean(this.results?.some((row) => s.policies.includes(row.policy) || row.policy.startsWith("zoo:"))),
       judge: Boolean(this.results?.some((row) => row.success + row.failure)), retrain: this.job("retrain")?.state === "done", compare: Boolean(this.results?.length > 1),
     };
     const asked = Boolean(question && question.kind === "verdict");
@@ -121,7 +122,7 @@ const loop = {
     }
     for (const button of document.querySelectorAll("#loop [data-job-do]")) {
       const [step, action] = button.dataset.jobDo.split(" "), runs = this.runs(step);
-      button.disabled = !may || (action === "start" ? (step !== "robot" && runs) || (step !== "robot" && !chosen) || (step === "retrain" && !s.policies.length) || (step === "calibrate" && !s.needs_calibration) : action === "resume" ? !s.unfinished || runs : action === "enter" ? !this.job(step)?.ask : !runs);
+      button.disabled = !may || (action === "start" ? (step !== "robot" && runs) || (step !== "robot" && !chosen) || (step === "retrain" && !$("retrain-policy").value) || (step === "calibrate" && !s.needs_calibration) : action === "resume" ? !s.unfinished || runs : action === "enter" ? !this.job(step)?.ask : !runs);
       if (action === "resume" || action === "enter") button.hidden = button.disabled;
     }
     for (const button of document.querySelectorAll("#loop [data-do]")) {
@@ -129,8 +130,11 @@ const loop = {
       button.disabled = !may || !live || like.disabled;
       button.classList.toggle("asked", like.classList.contains("asked"));
     }
-    $("run-start").disabled = !may || !live || !s.policies.length || Boolean(state?.mover.owner);
+    $("run-start").disabled = !may || !live || !$("run-policy").value || Boolean(state?.mover.owner);
     for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), words);
+    const policy = $("run-policy").value, ready = s.zoo.find((one) => one.name === policy);
+    for (const step of ["run", "judge"]) if (policy) put($(`command-${step}`), $(`command-${step}`).textContent.replace(/--policy \S+/, `--policy ${ready ? policy : `policies/${policy}`}`));
+    put($("run-about"), ready ? `${t("zoo_about")} ${Object.entries(ready.reached).map(([robots, count]) => `${t(`on_${robots.split(" ")[0]}`)} ${count}/${ready.episodes}`).join(", ")}` : "");
     for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
     for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
     put($("no-calibration"), t(s.needs_calibration ? "calibrate_help" : "no_calibration"));
@@ -204,6 +208,7 @@ const loop = {
     for (const button of document.querySelectorAll("#loop [data-do]")) button.addEventListener("click", () => (button.dataset.do === "arm" ? this.arm() : request(button.dataset.do)));
     $("robot-model").addEventListener("change", () => this.fillRobot());
     $("run-start").addEventListener("click", () => this.run());
+    $("run-policy").addEventListener("change", () => this.render());
     $("results-again").addEventListener("click", () => send({ t: "results" }));
     $("to-compare").addEventListener("click", () => { $("compare").scrollIntoView(); comparison.ask(); $("compare-group").focus({ preventScroll: true }); });
   },
