@@ -100,6 +100,18 @@ def test_topics_become_rows(tmp_path: Path, plugin: str) -> None:
     assert table.notes == ()
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_frames_without_any_observation_at_an_end_are_told(tmp_path: Path, early: bool) -> None:
+    """The states begin late, or end early, as where a file of a split bag lost their topic."""
+    messages = [one for one in usual(20) if one[0] != "/joint_states" or (one[1] < 10**12 + 500 * MS) is not early]
+    write_bag(tmp_path / "bag", messages)
+    (tmp_path / "fields.toml").write_text(EXAMPLE)
+    table = load_bags(tmp_path)
+    assert len(table.rows) == 10
+    (note,) = table.notes
+    assert note == "bag: 9 of its frames are left out, a value was too old or missing there"
+
+
 def test_an_old_value_cuts_the_episode(tmp_path: Path) -> None:
     messages = [one for one in usual(20) if not (one[0] == "/joint_states" and 200 * MS <= one[1] - 10**12 < 500 * MS)]
     write_bag(tmp_path / "bag", messages)
