@@ -91,10 +91,15 @@ def _table(root: Path, bags: Sequence[Bag], mapping: BagMapping) -> Table:
     bag_of: list[int] = []
     for bag in bags:
         try:
-            pieces, tossed = _episodes(read_streams(bag, mapping), mapping)
+            streams = read_streams(bag, mapping)
+            pieces, tossed = _episodes(streams, mapping)
         except SourceError as error:
             damaged.append(str(error))
             continue
+        missing = {source.topic: stream.missing for source, stream in zip(mapping.sources, streams, strict=True)}
+        notes += [
+            f"{bag.path.name}: {n} described messages of {topic} are missing" for topic, n in missing.items() if n
+        ]
         if tossed:
             notes.append(f"{bag.path.name}: {tossed} of its frames are left out, a value was too old or missing there")
         for number, (ticks, values) in enumerate(pieces):

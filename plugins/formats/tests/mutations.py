@@ -44,6 +44,8 @@ _CHECKED = {
     "selection": "",
 }  # fmt: skip
 """Data set -> part of the names of its files that have checksums, so that a row is a recorded one."""
+_MAPPINGS = ("fields.toml", "columns.json")
+"""Files that say how a set is read: another rate gives fewer rows, and none is lost."""
 _UNCOUNTED = ("csv", "jsonl", "ros2_split")
 """Beginnings of the names of sets of which no file says how many rows there are."""
 
@@ -166,7 +168,9 @@ def lost(table: Any, folder: Path, intact: Intact) -> str:
         return f"{labels(table)} of {intact.labels} labels without a note"
     if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
         return ""
-    return f"{frames(table)} of {intact.frames} rows without a note" if frames(table) < intact.frames else ""
+    # The rows of a bag follow its times: another first or last time, which no checksum covers, moves the rows' ends.
+    least = intact.frames - 2 * folder.name.removeprefix("damaged_").startswith(("bag_", "ros"))
+    return f"{frames(table)} of {intact.frames} rows without a note" if frames(table) < least else ""
 
 
 def torn(table: Any) -> bool:
@@ -300,7 +304,7 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             covered = intact.name in _CHECKED and _CHECKED[intact.name] in done.partition(" ")[0]
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
             begun = processor_s()
-            outcome = judge(copy, held[intact.name], covered)
+            outcome = judge(copy, None if done.startswith(_MAPPINGS) else held[intact.name], covered)
             seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)

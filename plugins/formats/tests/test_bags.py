@@ -19,6 +19,7 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 from rosbags.typesys.store import Typestore
+from ruamel.yaml import YAML
 
 
 @functools.cache
@@ -110,6 +111,17 @@ def test_frames_without_any_observation_at_an_end_are_told(tmp_path: Path, early
     assert len(table.rows) == 10
     (note,) = table.notes
     assert note == "bag: 9 of its frames are left out, a value was too old or missing there"
+
+
+def test_messages_that_only_the_description_has_are_told(tmp_path: Path) -> None:
+    write_bag(tmp_path / "bag", usual())
+    (tmp_path / "fields.toml").write_text(EXAMPLE)
+    path, yaml = tmp_path / "bag" / "metadata.yaml", YAML(typ="safe")
+    about = yaml.load(path.read_text())
+    for one in about["rosbag2_bagfile_information"]["topics_with_message_count"]:
+        one["message_count"] += 2 * (one["topic_metadata"]["name"] == "/command")
+    yaml.dump(about, path)
+    assert load_bags(tmp_path).notes == ("bag: 2 described messages of /command are missing",)
 
 
 def test_an_old_value_cuts_the_episode(tmp_path: Path) -> None:
