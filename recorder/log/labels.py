@@ -257,13 +257,13 @@ def labelled(run: Path | str, episodes: Sequence[JsonObject]) -> tuple[JsonObjec
 
     Args:
         run: the run's folder.
-        episodes: infos with ``episode``, the number in the run.
+        episodes: infos with ``episode``, the number in the run; without it, their place counts.
 
     Raises:
         LogError: as `read_labels`.
     """
     labels = read_labels(run)
-    return tuple(_corrected(info, labels.get(int(info.get("episode", -1)))) for info in episodes)
+    return tuple(_corrected(info, labels.get(int(info.get("episode", n)))) for n, info in enumerate(episodes))
 
 
 def _corrected(info: JsonObject, label: JsonObject | None) -> JsonObject:

@@ -44,8 +44,8 @@ _CHECKED = {
     "selection": "",
 }  # fmt: skip
 """Data set -> part of the names of its files that have checksums, so that a row is a recorded one."""
-_MAPPINGS = ("fields.toml", "columns.json")
-"""Files that say how a set is read: another rate gives fewer rows, and none is lost."""
+_UNSEEN = ("fields.toml", "columns.json", "labels.jsonl removed")
+"""Damage to how a set is read, such as at another rate, and the loss of all labels, which nothing else knows of."""
 _UNCOUNTED = ("csv", "jsonl", "ros2_split")
 """Beginnings of the names of sets of which no file says how many rows there are."""
 
@@ -304,7 +304,7 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             covered = intact.name in _CHECKED and _CHECKED[intact.name] in done.partition(" ")[0]
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
             begun = processor_s()
-            outcome = judge(copy, None if done.startswith(_MAPPINGS) else held[intact.name], covered)
+            outcome = judge(copy, None if done.startswith(_UNSEEN) else held[intact.name], covered)
             seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)
