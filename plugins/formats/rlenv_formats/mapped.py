@@ -47,7 +47,7 @@ __all__ = ["MAPPED", "TableOptions", "load_mapped", "read_files"]
 
 _MEANING = "as in the mapped columns"
 _JUMP = 1.5
-"""Times between two rows that are longer than this many usual ones are told: a row may be missing there."""
+"""A note counts the times between two rows that are longer than this many usual ones: rows may be missing there."""
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 
 _Cameras = dict[str, dict[int, list[FilePart]]]
@@ -348,8 +348,8 @@ class _Reader:
             if self._unit != "s":
                 self._guessed.append(f"time seems to be in {self._unit}; otherwise give time_unit= (--time-unit)")
         stamps = stamps_from(values[:count], self._unit or "s")
-        steps = np.diff(stamps)
-        self._jumps += int(np.sum(steps > _JUMP * np.median(steps))) if len(steps) else 0
+        between = np.diff(stamps)
+        self._jumps += int(np.sum(between > _JUMP * np.median(between))) if len(between) else 0
         if len(stamps) < count:
             period = int(np.median(np.diff(stamps))) if len(stamps) > 1 else 10**9
             stamps = np.append(stamps, stamps[-1] + period)

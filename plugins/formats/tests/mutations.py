@@ -44,8 +44,8 @@ _CHECKED = {
     "selection": "",
 }  # fmt: skip
 """Data set -> part of the names of its files that have checksums, so that a row is a recorded one."""
-_UNSEEN = ("fields.toml", "columns.json", "labels.jsonl removed")
-"""Damage to how a set is read, such as at another rate, and the loss of all labels, which nothing else knows of."""
+_MAPPINGS = ("fields.toml", "columns.json")
+"""Files that say how a set is read: another rate gives fewer rows, and none is lost."""
 _UNCOUNTED = ("csv", "jsonl", "ros2_split")
 """Beginnings of the names of sets of which no file says how many rows there are."""
 
@@ -133,17 +133,19 @@ def damage(folder: Path, chance: random.Random) -> str:
 
 
 class Intact(NamedTuple):
-    """What an intact data set holds: numbers of rows and labels, notes, and what `facts` and `images` yield."""
+    """What an intact data set holds: rows and labels by number, notes, what `facts` and `images` yield, lines of labels."""
 
     frames: int
     labels: int
     notes: frozenset[str]
     values: frozenset[bytes]
+    lines: Counter[str]
 
     @classmethod
     def of(cls, folder: Path) -> Intact:
         table = opened(folder)
-        return cls(frames(table), labels(table), frozenset(table.notes), frozenset([*facts(table), *images(table)]))
+        values = frozenset([*facts(table), *images(table)])
+        return cls(frames(table), labels(table), frozenset(table.notes), values, label_lines(folder))
 
 
 def opened(folder: Path) -> Any:
@@ -160,11 +162,16 @@ def labels(table: Any) -> int:
     return sum("verdict" in info for info in table.episodes) + sum(len(info.get("tags", ())) for info in table.episodes)
 
 
+def label_lines(folder: Path) -> Counter[str]:
+    path = folder / "labels.jsonl"
+    return Counter(path.read_text(errors="replace").splitlines() if path.is_file() else ())
+
+
 def lost(table: Any, folder: Path, intact: Intact) -> str:
     """Return what is missing without a word; or nothing."""
     if set(table.notes) - intact.notes:
         return ""
-    if labels(table) < intact.labels:
+    if labels(table) < intact.labels and not label_lines(folder) < intact.lines:  # nothing counts whole lines
         return f"{labels(table)} of {intact.labels} labels without a note"
     if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
         return ""
@@ -304,7 +311,7 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             covered = intact.name in _CHECKED and _CHECKED[intact.name] in done.partition(" ")[0]
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
             begun = processor_s()
-            outcome = judge(copy, None if done.startswith(_UNSEEN) else held[intact.name], covered)
+            outcome = judge(copy, None if done.startswith(_MAPPINGS) else held[intact.name], covered)
             seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)
