@@ -133,13 +133,13 @@ def damage(folder: Path, chance: random.Random) -> str:
 
 
 class Intact(NamedTuple):
-    """What an intact data set holds: rows and labels by number, notes, what `facts` and `images` yield, lines of labels."""
+    """What an intact data set holds: numbers of rows, labels and lines of labels, notes, and `facts` with `images`."""
 
     frames: int
     labels: int
     notes: frozenset[str]
     values: frozenset[bytes]
-    lines: Counter[str]
+    lines: int
 
     @classmethod
     def of(cls, folder: Path) -> Intact:
@@ -162,16 +162,16 @@ def labels(table: Any) -> int:
     return sum("verdict" in info for info in table.episodes) + sum(len(info.get("tags", ())) for info in table.episodes)
 
 
-def label_lines(folder: Path) -> Counter[str]:
+def label_lines(folder: Path) -> int:
     path = folder / "labels.jsonl"
-    return Counter(path.read_text(errors="replace").splitlines() if path.is_file() else ())
+    return len(path.read_text(errors="replace").splitlines()) if path.is_file() else 0
 
 
 def lost(table: Any, folder: Path, intact: Intact) -> str:
     """Return what is missing without a word; or nothing."""
     if set(table.notes) - intact.notes:
         return ""
-    if labels(table) < intact.labels and not label_lines(folder) < intact.lines:  # nothing counts whole lines
+    if labels(table) < intact.labels and label_lines(folder) == intact.lines:  # nothing tells of a line that is gone
         return f"{labels(table)} of {intact.labels} labels without a note"
     if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
         return ""
