@@ -13,7 +13,10 @@ import numpy as np
 from hal import LogError
 from hal.field import JsonDict, JsonObject
 
-__all__ = ["JsonDict", "JsonObject", "append_lines", "from_json", "is_plain", "parse_lines", "read_lines", "to_json"]
+__all__ = [
+    "JsonDict", "JsonObject", "append_lines", "count_lines", "from_json", "is_plain", "parse_lines", "read_lines",
+    "to_json",
+]  # fmt: skip
 
 
 def to_json(value: Any, what: str) -> str:
@@ -98,6 +101,15 @@ def read_lines(path: Path) -> list[JsonDict]:
         return []
     except OSError as error:
         raise LogError(f"{path} can't be read: {error}") from error
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines in a file that are not blank: the objects of `read_lines`, unless some are damaged.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    return sum(not line.isspace() for line in path.read_text(errors="replace").splitlines(keepends=True))
 
 
 def parse_lines(content: bytes) -> list[JsonDict]:

@@ -27,7 +27,7 @@ from hal.errors import missing_plugin
 from recorder.formats.checked_table import checked_table
 from recorder.formats.runs import without_texts
 from recorder.json_data import JsonObject
-from recorder.log.labels import label_files, labelled
+from recorder.log.labels import label_files, label_notes, labelled
 from recorder.table.combine import subset
 from recorder.table.table import ImageOpener, Table
 
@@ -105,7 +105,8 @@ class Format:
             raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
         table = checked_table(self._load(path, chosen), f"{path}: format {self.name!r}")
         if labels and label_files(path):
-            table = replace(table, episodes=labelled(path, table.episodes))
+            notes = (*label_notes(path), *table.notes)
+            table = replace(table, episodes=labelled(path, table.episodes), notes=notes)
         if isinstance(episodes, Sequence):
             table = subset(table, episodes)
         if self.open_images is None or table.open_images is not None:

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hal import VERDICTS, LogError
-from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
+from recorder.json_data import JsonDict, JsonObject, append_lines, count_lines, read_lines
 from recorder.names import LABELS, cache_folder, data_folder
 from recorder.set_files import set_identity
 
 __all__ = [
     "KEYS", "TAG_CHARACTERS", "add_labels", "check_tag", "corrections", "is_success", "label_file", "label_files",
-    "labelled", "labels_of", "read_labels", "tags_of", "undo_labels",
+    "label_notes", "labelled", "labels_of", "read_labels", "tags_of", "undo_labels",
 ]  # fmt: skip
 
 KEYS = ("verdict", "success", "source", "expert", "note", "tag", "untag")
@@ -30,6 +30,9 @@ KEYS = ("verdict", "success", "source", "expert", "note", "tag", "untag")
 
 _VALUES = ("verdict", "success", "source", "expert", "note")
 """The keys that replace a value."""
+
+_ABOUT = ("episode", "who", "wall_ns")
+"""The keys of a line that are no values of the label."""
 
 _EARLIER = {"remark": "note"}
 """Keys of old lines -> their names today."""
@@ -184,12 +187,39 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
     """Return the labels by episode: the latest value of each key, with the latest ``who`` and ``wall_ns``.
 
     ``tags`` has each tag that was added (true) or removed (false). A line that can't be read, such as after a crash, is
-    skipped.
+    skipped; `label_notes` tells.
 
     Raises:
         LogError: a file exists and can't be opened.
     """
     return labels_of([line for file in label_files(Path(run)) for line in read_lines(file)])
+
+
+def label_notes(run: Path | str) -> list[str]:
+    """Return a sentence for each file of labels with lines that are not, or not wholly, labels as `add_labels` writes.
+
+    Raises:
+        LogError: a file exists and can't be opened.
+    """
+    notes = []
+    for file in label_files(Path(run)):
+        lines, count = read_lines(file), count_lines(file)
+        wrong = count - sum(map(_is_whole, lines))
+        if wrong:
+            notes.append(f"{file}: {wrong} of {count} lines are damaged, labels are missing; give them again")
+    return notes
+
+
+def _is_whole(line: JsonObject) -> bool:
+    """Return whether a line has an episode and nothing but keys and values that are allowed."""
+    values = {_EARLIER.get(key, key): value for key, value in line.items() if key not in _ABOUT}
+    try:
+        int(line["episode"])
+        if "undo" not in line:
+            _check(values)
+    except (KeyError, ValueError, TypeError, OverflowError, LogError):
+        return False
+    return True
 
 
 def labels_of(lines: Iterable[JsonDict]) -> dict[int, JsonDict]:
@@ -227,13 +257,13 @@ def labelled(run: Path | str, episodes: Sequence[JsonObject]) -> tuple[JsonObjec
 
     Args:
         run: the run's folder.
-        episodes: infos with ``episode``, the number in the run.
+        episodes: infos with ``episode``, the number in the run; without it, their place counts.
 
     Raises:
         LogError: as `read_labels`.
     """
     labels = read_labels(run)
-    return tuple(_corrected(info, labels.get(int(info.get("episode", -1)))) for info in episodes)
+    return tuple(_corrected(info, labels.get(int(info.get("episode", n)))) for n, info in enumerate(episodes))
 
 
 def _corrected(info: JsonObject, label: JsonObject | None) -> JsonObject:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
 from recorder.frame_layout import FrameLayout
-from recorder.log.labels import labelled
+from recorder.log.labels import label_notes, labelled
 from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader
 from recorder.read.verify import claims_signature
@@ -102,7 +102,7 @@ def _digest(run: Path) -> str:
 
 def _table(layout: FrameLayout, run: Path, segments: Segments) -> Table:
     infos = labelled(run, segments.episodes)  # on top of the cache: labels change while the log stays
-    return Table(layout, *segments[:3], infos, origin=str(run), notes=segments.notes)
+    return Table(layout, *segments[:3], infos, origin=str(run), notes=(*segments.notes, *label_notes(run)))
 
 
 def load_runs(

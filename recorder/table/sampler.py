@@ -159,11 +159,10 @@ def score_sampler(count: int, score: Callable[[int, int], np.ndarray], alpha: fl
     return PrioritizedSampler(count, lambda begin, end: _raised(score(begin, end), lowest, highest, alpha))
 
 
-def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
-    """Return unnormalised priorities ``(|error| + 1e-6) ** alpha`` (Schaul et al. 2016, section 3.3)."""
-    size = np.abs(error)
-    size += _TD_FLOOR
-    return np.asarray(np.power(size, alpha, out=size))
+def td_priorities(size: np.ndarray, alpha: float) -> np.ndarray:
+    """Return unnormalised priorities ``(size + 1e-6) ** alpha`` of errors' sizes (Schaul et al. 2016, section 3.3)."""
+    raised = size + _TD_FLOOR
+    return np.asarray(np.power(raised, alpha, out=raised))
 
 
 @dataclass(frozen=True)
@@ -205,16 +204,25 @@ class Distribution:
             count = len(self.positions)
             picked = rng.integers(0, count, size) if replace else np.asarray(rng.choice(count, size, replace=False))
             return self.positions.take(picked), np.ones(size)
-        picked, weights = sampler.draw(rng, size) if replace else sampler.draw_different(rng, size)
+        picked, values = sampler.draw(rng, size) if replace else sampler.draw_different(rng, size)
         if beta == 0.0:
             return self.positions.take(picked), np.ones(size)
-        weights /= sampler.lowest
+        weights = np.divide(values, sampler.lowest, dtype=float)
         weights **= -beta
         return self.positions.take(picked), weights
 
-    def update(self, positions: np.ndarray, priorities: np.ndarray) -> None:
-        """Set the priorities, each above 0, of some positions; positions outside the set are ignored."""
+    def update(self, positions: np.ndarray, priorities: np.ndarray, whole: bool = False) -> None:
+        """Set the priorities of some positions.
+
+        Args:
+            positions: (B,) int64; those outside the set are ignored.
+            priorities: (B,), each above 0.
+            whole: whether the set is known to be all positions from 0 on, which saves looking for their places.
+        """
         assert self._sampler is not None
+        if whole:
+            self._sampler.update(positions, priorities)
+            return
         if isinstance(self.positions, Selection):
             slot, member = self.positions.places(positions)
         else:
@@ -301,18 +309,18 @@ class PrioritizedSampler:
             self._recompute()
 
     def draw(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw items with replacement: (size,) int64, and their priorities, (size,) float64."""
+        """Draw items with replacement: (size,) int64, and their priorities, (size,) float32."""
         items, values = self._draw_some(rng, size)
         while len(items) < size:
             more, others = self._draw_some(rng, size - len(items))
             items, values = np.concatenate([items, more]), np.concatenate([values, others])
-        return items[:size], values[:size].astype(float)
+        return items[:size], values[:size]
 
     def draw_different(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw items without replacement, each in proportion to the priorities left (Efraimidis and Spirakis 2006)."""
         arrival = rng.exponential(size=len(self)) / np.asarray(self)
         items = np.argsort(arrival)[:size]
-        return items, self[items].astype(float)
+        return items, self[items]
 
     def _draw_some(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw about as many items as asked for, by the way that is faster now."""

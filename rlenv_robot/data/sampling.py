@@ -305,7 +305,8 @@ class RequestSampler:
         for request in self._requests.values():
             if request.options.get("priority") == "td_error":
                 values = self._errors.priorities(errors, request.options.get("alpha", 1.0))
-                request.distribution.update(positions, values)
+                whole = len(request.distribution.positions) == len(self._transitions)
+                request.distribution.update(positions, values, whole)
                 request.prefetch.discard()
 
 

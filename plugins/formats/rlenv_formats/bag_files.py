@@ -30,7 +30,7 @@ class Bag:
     Attributes:
         path: its folder or file; of a split bag without a description the first file.
         parts: what `rosbags` reads: the folder, or files.
-        note: a sentence if its description does not fit its files; empty if it does.
+        note: a sentence if its description does not fit its files, or a file before it is missing; empty otherwise.
     """
 
     path: Path
@@ -110,11 +110,19 @@ def _joined(files: list[Path], typestore: str) -> list[Bag]:
                 chains[-1].append(file)
             else:
                 chains.append([file])
-        bags += [
-            Bag(chain[0], tuple(chain), "" if len(chain) == 1 else f"{listed(f.name for f in chain)} are one split bag")
-            for chain in chains
-        ]
+        bags += [Bag(chain[0], tuple(chain), _note_on(chain)) for chain in chains]
     return bags
+
+
+def _note_on(chain: list[Path]) -> str:
+    """Return that files were joined, and that the file before them is missing, as ROS 2 counts files from 0."""
+    names = listed(file.name for file in chain)
+    notes = [f"{names} are one split bag"] if len(chain) > 1 else []
+    first = int(chain[0].stem.rpartition("_")[2])
+    before = chain[0].with_stem(f"{chain[0].stem.rpartition('_')[0]}_{first - 1}")
+    if first and before.suffix != ".bag" and not before.exists():
+        notes.append(f"{names}: {before.name} is not there; if they are one split bag, its messages are missing")
+    return "; ".join(notes)
 
 
 def _span(file: Path, typestore: str) -> tuple[int, int] | None:

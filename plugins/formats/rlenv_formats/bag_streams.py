@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +18,17 @@ __all__ = ["Stream", "read_streams", "with_shapes"]
 
 @dataclass(frozen=True)
 class Stream:
-    """All values of one field: increasing ``stamps``, int64 nanoseconds (N,), and ``values`` (N, ...)."""
+    """All values of one field.
+
+    Attributes:
+        stamps: times in increasing order, int64 nanoseconds (N,).
+        values: (N, ...).
+        missing: number of messages that the bag's description has, and its files have not.
+    """
 
     stamps: np.ndarray
     values: np.ndarray
+    missing: int = 0
 
 
 def with_shapes(bags: Sequence[Bag], mapping: BagMapping) -> BagMapping:
@@ -91,17 +99,23 @@ def read_streams(bag: Bag, mapping: BagMapping) -> list[Stream]:
                     stamps[number].append(stamp)
                     values[number].append(_value(message, mapping.sources[number]))
             topics = sorted({connection.topic for connection in reader.connections})
+            counts = Counter[str]()
+            for connection in chosen:
+                counts[connection.topic] += connection.msgcount
     except SourceError as error:
         raise SourceError(f"{bag.path}: {error}" if str(bag.path) not in str(error) else str(error)) from error
     for source, times in zip(mapping.sources, stamps, strict=True):
         if not times:
             raise SourceError(f"{bag.path} has no message of {source.topic}; it has {', '.join(topics)}")
-    return [_stream(*both) for both in zip(stamps, values, strict=True)]
+    return [
+        _stream(times, some, max(counts[source.topic] - len(times), 0))
+        for source, times, some in zip(mapping.sources, stamps, values, strict=True)
+    ]
 
 
-def _stream(stamps: list[int], values: list[np.ndarray]) -> Stream:
+def _stream(stamps: list[int], values: list[np.ndarray], missing: int) -> Stream:
     order = np.argsort(np.array(stamps, np.int64), kind="stable")
-    return Stream(np.array(stamps, np.int64)[order], np.stack(values)[order])
+    return Stream(np.array(stamps, np.int64)[order], np.stack(values)[order], missing)
 
 
 def _stamp(message: Any, topic: str) -> int:

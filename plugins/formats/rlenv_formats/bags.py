@@ -91,10 +91,15 @@ def _table(root: Path, bags: Sequence[Bag], mapping: BagMapping) -> Table:
     bag_of: list[int] = []
     for bag in bags:
         try:
-            pieces, tossed = _episodes(read_streams(bag, mapping), mapping)
+            streams = read_streams(bag, mapping)
+            pieces, tossed = _episodes(streams, mapping)
         except SourceError as error:
             damaged.append(str(error))
             continue
+        missing = {source.topic: stream.missing for source, stream in zip(mapping.sources, streams, strict=True)}
+        notes += [
+            f"{bag.path.name}: {n} described messages of {topic} are missing" for topic, n in missing.items() if n
+        ]
         if tossed:
             notes.append(f"{bag.path.name}: {tossed} of its frames are left out, a value was too old or missing there")
         for number, (ticks, values) in enumerate(pieces):
@@ -135,6 +140,7 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
     sources, observations = mapping.sources, len(mapping.observation)
     begin = max(int(stream.stamps[0]) for stream in streams[:observations])
     stop = max(int(stream.stamps[-1]) for stream in streams[:observations])
+    outside = _frames_outside(streams[: observations + len(mapping.action)], begin, stop, mapping)
     ticks = np.arange(begin, stop + 1, mapping.period_ns, dtype=np.int64)
     picked = [
         _latest(stream, source, ticks, before=n >= observations)
@@ -157,7 +163,15 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
         fresh = picked[-1][1]
         for (first, last), (_, values) in zip(zip(edges[::2], edges[1::2], strict=True), pieces, strict=True):
             values[-1] = np.where(fresh[first : last + 1], values[-1], np.nan)
-    return pieces, len(ticks) - sum(len(times) for times, _ in pieces)
+    return pieces, outside + len(ticks) - sum(len(times) for times, _ in pieces)
+
+
+def _frames_outside(streams: Sequence[Stream], begin: int, stop: int, mapping: BagMapping) -> int:
+    """Return how many frames before and after some times have values of only some streams; 0 within the largest age."""
+    oldest = max(source.max_age_ns for source in mapping.sources)
+    early = begin - min(int(stream.stamps[0]) for stream in streams)
+    late = max(int(stream.stamps[-1]) for stream in streams) - stop
+    return sum(span // mapping.period_ns for span in (early, late) if span > oldest)
 
 
 def _latest(stream: Stream, source: Source, ticks: np.ndarray, before: bool) -> tuple[np.ndarray, np.ndarray]:

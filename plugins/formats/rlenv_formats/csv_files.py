@@ -77,7 +77,7 @@ def sniffed(head: str, header: bool | None = None) -> Dialect:
     Raises:
         ValueError: there is no line.
     """
-    lines = head.splitlines()
+    lines = head.split("\n")  # as pyarrow and `_rows` count them: `splitlines` breaks at further characters
     kept = [(number, line) for number, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")]
     if not kept:
         raise ValueError("it has no line with columns")

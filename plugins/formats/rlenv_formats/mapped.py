@@ -46,6 +46,8 @@ from rlenv_robot.robot_models import RobotModel
 __all__ = ["MAPPED", "TableOptions", "load_mapped", "read_files"]
 
 _MEANING = "as in the mapped columns"
+_JUMP = 1.5
+"""A note counts the times between two rows that are longer than this many usual ones: rows may be missing there."""
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 
 _Cameras = dict[str, dict[int, list[FilePart]]]
@@ -188,7 +190,7 @@ class _Reader:
         self._spool: EpisodeSpool | None = None
         self._layout: FrameLayout | None = None
         self._unit = options.time_unit
-        self._left, self._repeated, self._continued = 0, 0, 0
+        self._left, self._repeated, self._continued, self._jumps = 0, 0, 0, 0
         self._guessed: list[str] = []
         self.cameras: _Cameras = {}
 
@@ -215,6 +217,8 @@ class _Reader:
                 f"in {self._continued} episodes terminated or truncated is set before the last row; these go on after "
                 "it (name the column that tells episodes apart as episode)"
             )
+        if self._jumps:
+            notes.append(f"time jumps in {self._jumps} places by over {_JUMP:g} usual steps; rows may be missing there")
         return notes
 
     def episode(self, source: Episode, number: int) -> tuple[np.ndarray, JsonDict]:
@@ -344,6 +348,8 @@ class _Reader:
             if self._unit != "s":
                 self._guessed.append(f"time seems to be in {self._unit}; otherwise give time_unit= (--time-unit)")
         stamps = stamps_from(values[:count], self._unit or "s")
+        between = np.diff(stamps)
+        self._jumps += int(np.sum(between > _JUMP * np.median(between))) if len(between) else 0
         if len(stamps) < count:
             period = int(np.median(np.diff(stamps))) if len(stamps) > 1 else 10**9
             stamps = np.append(stamps, stamps[-1] + period)

@@ -207,6 +207,7 @@ class RowGroups:
 
     Attributes:
         counts: the number of rows in each row group, (G,) int64.
+        names: the names of all columns in the file, in order.
 
     Raises:
         SourceError: as for `read_parquet`.
@@ -219,8 +220,8 @@ class RowGroups:
             # Of a remote file a column of a row group is asked for at once. Buffering ahead would hold the whole file.
             buffered = _BUFFER_BYTES if isinstance(source, Path) else 0
             self._file = self._arrow.parquet.ParquetFile(source, buffer_size=buffered, pre_buffer=False)
-            names = set(self._file.schema_arrow.names)
-            self._columns = [name for name in columns if name in names]
+            self.names: tuple[str, ...] = tuple(self._file.schema_arrow.names)
+            self._columns = [name for name in columns if name in self.names]
             check_memory(path, _decoded_bytes(self._file, self._columns), size_of(path))
             metadata = self._file.metadata
             self.counts = np.array([metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)], int)

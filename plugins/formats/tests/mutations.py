@@ -3,10 +3,11 @@
     python plugins/formats/tests/mutations.py FOLDER COUNT SEED [--first 0] [--workers 1]
 
 Each folder in FOLDER is an intact data set. A damaged copy must give an error of ours that names a file of it, or a
-table whose episodes lie in its rows; where a checksum covers the damaged file, rows and images must be recorded ones,
-unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one data
-set, or that grows by over 500 MB is a fault too, and another child goes on with the next. Each fault is also a line in
-FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
+table whose episodes lie in its rows. Of fewer rows or labels than before a note must tell; what no file counts, such as
+lines at the end of a text, may be gone. Where a checksum covers the damaged file, rows and images must be recorded
+ones, unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one
+data set, or that grows by over 500 MB is a fault too, and another child goes on with the next. Each fault is also a
+line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +39,15 @@ _ADDRESSES = 8 << 30
 _PROCESSOR_S = 20
 _CLOCK_S = 600
 """The longest that a child may say nothing, on a machine that is busy otherwise."""
-_CHECKED = {"log": "", "rlds": ".tfrecord-", "zarr_zip": ".zip", "zarr_crc": "0"}
+_CHECKED = {
+    "log": "", "rlds": ".tfrecord-", "zarr_zip": ".zip", "zarr_crc": "0", "npz": ".npz", "ros1_bz2": ".bag",
+    "selection": "",
+}  # fmt: skip
 """Data set -> part of the names of its files that have checksums, so that a row is a recorded one."""
+_MAPPINGS = ("fields.toml", "columns.json")
+"""Files that say how a set is read: another rate gives fewer rows, and none is lost."""
+_UNCOUNTED = ("csv", "jsonl", "ros2_split")
+"""Beginnings of the names of sets of which no file says how many rows there are."""
 
 NUMBERS = ("0", "-1", "1e400", "null", "true", "99999999999999999999", "1000000000", '"x"', "[]", "{}", "NaN", "[1,2]")
 
@@ -124,13 +132,72 @@ def damage(folder: Path, chance: random.Random) -> str:
 # -- Judgement -----------------------------------------------------------------------------------------------
 
 
-def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
-    """Return how reading a data set ended; anything but ``error`` and ``rows`` is a fault of the reader."""
-    from hal import RobotError
+class Intact(NamedTuple):
+    """What an intact data set holds: numbers of rows, labels and lines of labels, notes, and `facts` with `images`."""
+
+    frames: int
+    labels: int
+    notes: frozenset[str]
+    values: frozenset[bytes]
+    lines: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Intact:
+        table = opened(folder)
+        values = frozenset([*facts(table), *images(table)])
+        return cls(frames(table), labels(table), frozenset(table.notes), values, label_lines(folder))
+
+
+def opened(folder: Path) -> Any:
     from rlenv_robot.data.folder import read_folder
 
+    return read_folder(next(folder.glob("*.selection.json"), folder), **reading(folder))
+
+
+def frames(table: Any) -> int:
+    return int((table.stops - table.starts).sum())
+
+
+def labels(table: Any) -> int:
+    return sum("verdict" in info for info in table.episodes) + sum(len(info.get("tags", ())) for info in table.episodes)
+
+
+def label_lines(folder: Path) -> int:
+    path = folder / "labels.jsonl"
+    return len(path.read_text(errors="replace").splitlines()) if path.is_file() else 0
+
+
+def lost(table: Any, folder: Path, intact: Intact) -> str:
+    """Return what is missing without a word; or nothing."""
+    if set(table.notes) - intact.notes:
+        return ""
+    if labels(table) < intact.labels and label_lines(folder) == intact.lines:  # nothing tells of a line that is gone
+        return f"{labels(table)} of {intact.labels} labels without a note"
+    if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
+        return ""
+    # The rows of a bag follow its times: another first or last time, which no checksum covers, moves the rows' ends.
+    least = intact.frames - 2 * folder.name.removeprefix("damaged_").startswith(("bag_", "ros"))
+    return f"{frames(table)} of {intact.frames} rows without a note" if frames(table) < least else ""
+
+
+def torn(table: Any) -> bool:
+    """Return whether a row seems to be missing within an episode."""
+    times = (table.rows["stamp_ns"][start:stop] for start, stop in zip(table.starts, table.stops, strict=True))
+    return any((np.diff(one) > 1.5 * np.median(np.diff(one))).any() for one in times if len(one) > 2)
+
+
+def judge(folder: Path, intact: Intact | None = None, covered: bool = False) -> str:
+    """Return how reading a data set ended; anything but ``error`` and ``rows`` is a fault of the reader.
+
+    Args:
+        folder: the data set, damaged or not.
+        intact: what it held before; None if it is not damaged.
+        covered: whether a checksum covers what was damaged.
+    """
+    from hal import RobotError
+
     try:
-        table = read_folder(folder, **reading(folder))
+        table = opened(folder)
     except RobotError as error:
         return "error" if folder.name in str(error) else f"an error without a path: {error}"
     except Exception as error:
@@ -141,6 +208,8 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     if len(table.episodes) != len(lengths):
         return "other episodes than infos"
     table.rows.tobytes()
+    if intact is not None and (fault := lost(table, folder, intact)):
+        return fault
     if fault := images_of(table, folder):
         return fault
     try:
@@ -148,7 +217,7 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     except RobotError as error:
         return "error" if folder.name in str(error) else f"an error without a path: {error}"
     told = any("missing" in note for note in table.notes)
-    if recorded is not None and not told and (wrong := sum(row not in recorded for row in found)):
+    if intact is not None and covered and not told and (wrong := sum(row not in intact.values for row in found)):
         return f"{wrong} rows or images that were not recorded"
     return "rows"
 
@@ -222,16 +291,12 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
 
     The processor's time is bounded by a signal that Python does not handle, so that it ends a library that loops.
     """
-    from rlenv_robot.data.folder import read_folder
-
     warnings.simplefilter("ignore")
     sets = sorted(path for path in root.iterdir() if path.is_dir())
-    recorded = {}
+    held = {}
     for intact in sets:  # everything is imported before memory is measured
         assert judge(intact) == "rows", (intact, judge(intact))
-        if intact.name in _CHECKED:
-            table = read_folder(intact)
-            recorded[intact.name] = {*facts(table), *images(table)}
+        held[intact.name] = Intact.of(intact)
     before = resident("VmRSS")
     bound = resident("VmSize") + _ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
@@ -243,10 +308,10 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             shutil.copytree(intact, copy)
             done = damage(copy, chance)
             print(json.dumps([number, f"{intact.name}: {done}"]), flush=True)
-            covered = _CHECKED.get(intact.name, "-") in done.partition(" ")[0]
+            covered = intact.name in _CHECKED and _CHECKED[intact.name] in done.partition(" ")[0]
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
             begun = processor_s()
-            outcome = judge(copy, recorded.get(intact.name) if covered else None)
+            outcome = judge(copy, None if done.startswith(_MAPPINGS) else held[intact.name], covered)
             seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)
@@ -264,6 +329,7 @@ class Trial:
 
     def __init__(self, root: Path) -> None:
         self.results: Counter[str] = Counter()
+        self.of_set: dict[str, Counter[str]] = {}
         self.faults: list[str] = []
         self.grown = 0
         self.seconds: Counter[str] = Counter()
@@ -271,7 +337,9 @@ class Trial:
 
     def add(self, number: int, done: str, outcome: str) -> None:
         with self._lock:
-            self.results[outcome if outcome in ("error", "rows") else "fault"] += 1
+            kind = outcome if outcome in ("error", "rows") else "fault"
+            self.results[kind] += 1
+            self.of_set.setdefault(done.partition(":")[0], Counter())[kind] += 1
             if outcome not in ("error", "rows"):
                 self.faults.append(f"{number}: {done}: {outcome}")
                 with self._log.open("a") as file:
@@ -340,6 +408,7 @@ def main() -> None:
             job.result()
     report = {
         "seed": given.seed, "results": trial.results, "faults": trial.faults[:30], "bytes": trial.grown,
+        "sets": trial.of_set,
         "seconds": {name: round(seconds, 1) for name, seconds in trial.seconds.most_common()},
     }  # fmt: skip
     print(json.dumps(report))

@@ -151,6 +151,9 @@ def test_parts_of_a_split_bag_are_one_episode(tmp_path: Path, gap: int, episodes
         whole = load_bags(tmp_path / "whole", tmp_path / "fields.toml")
         assert table.rows.tobytes() == whole.rows.tobytes()
         assert any("one split bag" in note for note in table.notes)
+        (tmp_path / "drive_0.mcap").unlink()
+        (note,) = load_bags(tmp_path).notes
+        assert note.startswith("drive_1.mcap: drive_0.mcap is not there")
 
 
 def test_the_error_names_each_place_of_the_mapping(tmp_path: Path) -> None:

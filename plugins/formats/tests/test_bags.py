@@ -19,6 +19,7 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 from rosbags.typesys.store import Typestore
+from ruamel.yaml import YAML
 
 
 @functools.cache
@@ -98,6 +99,29 @@ def test_topics_become_rows(tmp_path: Path, plugin: str) -> None:
     field = table.layout.observation["joint_position"]
     assert (field.elements, field.unit) == (("pan", "lift"), "rad")
     assert table.notes == ()
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_frames_without_any_observation_at_an_end_are_told(tmp_path: Path, early: bool) -> None:
+    """The states begin late, or end early, as where a file of a split bag lost their topic."""
+    messages = [one for one in usual(20) if one[0] != "/joint_states" or (one[1] < 10**12 + 500 * MS) is not early]
+    write_bag(tmp_path / "bag", messages)
+    (tmp_path / "fields.toml").write_text(EXAMPLE)
+    table = load_bags(tmp_path)
+    assert len(table.rows) == 10
+    (note,) = table.notes
+    assert note == "bag: 9 of its frames are left out, a value was too old or missing there"
+
+
+def test_messages_that_only_the_description_has_are_told(tmp_path: Path) -> None:
+    write_bag(tmp_path / "bag", usual())
+    (tmp_path / "fields.toml").write_text(EXAMPLE)
+    path, yaml = tmp_path / "bag" / "metadata.yaml", YAML(typ="safe")
+    about = yaml.load(path.read_text())
+    for one in about["rosbag2_bagfile_information"]["topics_with_message_count"]:
+        one["message_count"] += 2 * (one["topic_metadata"]["name"] == "/command")
+    yaml.dump(about, path)
+    assert load_bags(tmp_path).notes == ("bag: 2 described messages of /command are missing",)
 
 
 def test_an_old_value_cuts_the_episode(tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ def test_numbers_come_back(rows: list[list[float]], separator: str, comma: bool,
     assert dialect.decimal_comma == (comma and has_comma)
 
 
+def test_a_character_that_python_takes_for_a_line_break_costs_no_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text(before="# an arm\x0bof\x0cours\x1c\u2028\x85\n"))
+    assert columns(tmp_path / "a.csv") == (("t", "q1", "q2", "u"), ROWS)
+
+
 def test_pandas_reads_the_same(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     rng = np.random.default_rng(0)

@@ -80,6 +80,17 @@ def test_groups_of_an_hdf5_file_are_episodes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(rows["action_goal"][1:], acted[number])
 
 
+def test_a_missing_row_is_told_by_the_times_around_it(tmp_path: Path) -> None:
+    lines = [f"{k / 10:.2f},{k},{k}" for k in range(12)]
+    names = {"observation.state": "q", "action": "u", "time": "t"}
+    notes = []
+    for name, rows in (("whole", lines), ("torn", lines[:5] + lines[6:])):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join(["t,q,u", *rows, ""]))
+        notes.append(set(load_mapped(path, names).notes))
+    assert notes[1] - notes[0] == {"time jumps in 1 places by over 1.5 usual steps; rows may be missing there"}
+
+
 def test_damaged_episodes_are_left_out(tmp_path: Path) -> None:
     values = columns()
     write(tmp_path / "a.csv", values)

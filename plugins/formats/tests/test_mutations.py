@@ -12,12 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hal import Field, Spec
+from recorder.formats.images import Filming
+from recorder.frame_layout import FrameLayout
+from recorder.log.labels import add_labels
 from recorder.log.writer import LogWriter
+from recorder.table.combine import subset
 from recorder.table.table import Table
+from rlenv_episode_index.manifest import write_selection
+from rlenv_episode_index.selecting import find_episodes, select
+from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_formats.minari import write_minari
 from rlenv_formats.parquet import write_parquet
 from rlenv_formats.robomimic import write_robomimic
 
+from .conftest import rich_table
 from .mutation_sets import write_all as write_strangers
 
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
@@ -68,13 +77,13 @@ def write_hdf5(folder: Path) -> None:
                 )
 
 
-def write_lerobot_v2(root: Path) -> None:
+def write_lerobot_v2(root: Path, version: str = "v2.1") -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     vector = {"dtype": "float32", "shape": [2], "names": ["a", "b"]}
     info = {
-        "codebase_version": "v2.1", "fps": 10, "total_episodes": 2, "total_frames": 10, "chunks_size": 1000,
+        "codebase_version": version, "fps": 10, "total_episodes": 2, "total_frames": 10, "chunks_size": 1000,
         "features": {"observation.state": vector, "action": vector},
         "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
     }  # fmt: skip
@@ -92,6 +101,29 @@ def write_lerobot_v2(root: Path) -> None:
             "task_index": frame * 0,
         })  # fmt: skip
         pq.write_table(table, root / "data" / "chunk-000" / f"episode_{number:06d}.parquet")
+
+
+def write_lerobot_images(root: Path, embedded: bool) -> None:
+    """A set of LeRobot 3.0 with the images of a camera, in its tables or as a video."""
+    joints, picture = Field("joint_position", (2,), "float32", -3, 3), Field("top_image", (32, 48, 3), "uint8", 0, 255)
+    table = rich_table((5, 4), "td", FrameLayout(Spec("o", (joints, picture)), Spec("a", (Field("target", (2,)),))))
+    write_lerobot(table, root, Filming(cameras=(), embedded=embedded))
+
+
+def write_selected(table: Table, folder: Path) -> None:
+    """A selection of the episodes of two sets below it."""
+    sets = [folder / "sets" / name for name in ("a", "b")]
+    folder.mkdir()
+    sets[0].parent.mkdir()
+    write_parquet(table, sets[0])
+    write_parquet(subset(table, [1, 2]), sets[1])
+    write_selection(select(find_episodes(sets, None), "", "ana"), folder / "some.selection.json")
+
+
+def write_labelled(table: Table, folder: Path) -> None:
+    write_parquet(table, folder)
+    add_labels(folder, [0, 2], {"verdict": "discard"}, "ana")
+    add_labels(folder, [1], {"tag": ["slow", "odd"], "note": "a cup fell"}, "ben")
 
 
 def write_minari_arrow(root: Path) -> None:
@@ -157,8 +189,6 @@ def write_rlds_set(root: Path) -> None:
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Table]) -> Path:
     """A folder of small intact data sets, one of each format."""
-    from rlenv_formats.lerobot.write import write_lerobot
-
     root, table = tmp_path_factory.mktemp("sets"), make_table((6, 5, 7), "tdt")
     write_lerobot(table, root / "lerobot")
     write_parquet(table, root / "parquet")
@@ -171,6 +201,11 @@ def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Tab
     write_csv(root / "csv")
     write_hdf5(root / "hdf5")
     write_lerobot_v2(root / "lerobot_v2")
+    write_lerobot_v2(root / "lerobot_v20", "v2.0")
+    write_lerobot_images(root / "lerobot_images", embedded=True)
+    write_lerobot_images(root / "lerobot_video", embedded=False)
+    write_selected(table, root / "selection")
+    write_labelled(table, root / "labelled")
     write_minari_arrow(root / "arrow-v0")
     write_bags(root)
     write_zarr(root)

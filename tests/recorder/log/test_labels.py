@@ -9,7 +9,7 @@ import pytest
 from hal import LogError
 from recorder.log.labels import add_labels, is_success, labelled, read_labels, undo_labels
 from recorder.names import LABELS
-from recorder.table.load import build
+from recorder.table.load import build, load_runs
 
 
 def test_labels_reach_the_table_and_leave_the_log_alone(tmp_path: Path, make_log: Any) -> None:
@@ -79,6 +79,23 @@ def test_a_torn_line_says_nothing_and_swallows_nothing(tmp_path: Path, make_log:
         assert read_labels(tmp_path)[1]["expert"] is True
     (tmp_path / LABELS).write_text('[1]\n{"episode": "x"}\n3\n\xff\n')
     assert read_labels(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"episode": 1, "verdict": "disc', '{"episode": 1, "verdict": "dhscard"}', '{"episode": 1, "verdhct": "discard"}',
+     '{"episode": "?", "verdict": "discard"}', '{"episode": 1}', "[]"],
+)  # fmt: skip
+def test_a_damaged_label_is_told(tmp_path: Path, make_log: Any, line: str) -> None:
+    make_log(tmp_path, [4, 4, 4])
+    add_labels(tmp_path, [0], {"verdict": "failure", "tag": ["a"]}, "ana", 7)
+    add_labels(tmp_path, [0], {"tag": ["b"]}, "ana", 8)
+    undo_labels(tmp_path, [0], 8, "ana")
+    assert not any(LABELS in note for note in load_runs(tmp_path).notes)
+    with (tmp_path / LABELS).open("a") as file:
+        file.write(line)
+    (note,) = (note for note in load_runs(tmp_path).notes if LABELS in note)
+    assert "1 of 4 lines are damaged" in note
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, Spec
 from recorder.frame_layout import FrameLayout
 from recorder.table.sampler import Distribution, advantages, n_step, priorities, returns_to_go, td_priorities
+from recorder.table.selection import Selection
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 
@@ -196,4 +197,27 @@ def test_priorities_are_above_zero_and_in_order(scores: list[float], alpha: floa
 
 
 def test_td_priorities_grow_with_the_size_of_the_error_and_are_never_0() -> None:
-    np.testing.assert_allclose(td_priorities(np.array([-3.0, 1.0, 0.0]), 0.5), [3.0**0.5, 1.0, 1e-3], atol=1e-6)
+    np.testing.assert_allclose(td_priorities(np.array([3.0, 1.0, 0.0]), 0.5), [3.0**0.5, 1.0, 1e-3], atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_updates_and_weights_are_those_of_a_plain_array(data: st.DataObject) -> None:
+    """Repeated positions, positions outside the set, and a set of all positions, which are not looked for."""
+    count = data.draw(st.integers(1, 40))
+    whole = data.draw(st.booleans())
+    members = np.arange(count) if whole else np.array(sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1))))
+    expected = np.ones(count, np.float32)
+    distribution = Distribution(Selection.of(members), np.ones(len(members)))
+    for number in range(data.draw(st.integers(1, 4))):
+        positions = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=12)))
+        values = np.array(data.draw(st.lists(st.floats(0.01, 9), min_size=len(positions), max_size=len(positions))))
+        for position, value in zip(positions, values, strict=True):
+            expected[position] = value
+        distribution.update(positions, values, whole)
+        drawn, weights = distribution.sample(np.random.default_rng(number), 30, 0.4)
+        assert np.isin(drawn, members).all()
+        shares = expected[drawn].astype(float) ** -0.4
+        np.testing.assert_allclose(weights / weights[0], shares / shares[0], rtol=1e-12)
+        assert weights.max() <= 1
+        assert weights.dtype == float

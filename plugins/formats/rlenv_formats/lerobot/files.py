@@ -63,6 +63,7 @@ class LeRobotFiles:
         entries: the described episodes, in order of their numbers.
         notes: a sentence about each contradiction in the description.
         names: our name of a column -> its name in the files, if the two differ.
+        undescribed: the columns that `episodes` met in files, and that ``info`` does not have.
     """
 
     root: Path
@@ -70,6 +71,7 @@ class LeRobotFiles:
     entries: tuple[Entry, ...]
     notes: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    undescribed: set[str] = field(default_factory=set, compare=False)
 
     @property
     def fps(self) -> float:
@@ -87,6 +89,7 @@ class LeRobotFiles:
         If a file's episodes follow one another, as LeRobot writes them, only the row groups with described episodes are
         read, each once, and few rows are in memory at a time. Any other file is read as a whole.
         """
+        self.undescribed.clear()
         for path, some in itertools.groupby(self.entries, lambda entry: entry.file):
             entries = list(some)
             try:
@@ -94,6 +97,7 @@ class LeRobotFiles:
             except SourceError as error:
                 yield from ((entry, error) for entry in entries)
                 continue
+            self.undescribed.update(content.names - self.info["features"].keys())
             with contextlib.closing(content):
                 yield from ((entry, content.of(entry)) for entry in entries)
 
@@ -114,6 +118,7 @@ class _Content:
     def __init__(self, path: Path, entries: Sequence[Entry], columns: Sequence[str], names: Mapping[str, str]) -> None:
         self._path, self._ours = path, {stored: name for name, stored in names.items()}
         self._groups = RowGroups(path, [names.get(name, name) for name in columns])
+        self.names = {self._ours.get(name, name) for name in self._groups.names}
         everything = range(len(self._groups.counts))
         chosen = self._described(entries)
         self._runs = self._runs_in(chosen)
@@ -298,7 +303,7 @@ def _renamed(path: Path, features: JsonDict, columns: Mapping[str, str]) -> Json
 def _entries_v2(root: Path, info: JsonObject) -> list[Entry]:
     path = root / "meta" / "episodes.jsonl"
     size, entries = info["chunks_size"], []
-    for text in read_text(path, LINES_BYTES).splitlines():
+    for text in read_text(path, LINES_BYTES).split("\n"):  # a text may hold what `splitlines` takes for a line break
         if not text.strip():
             continue
         line = read_mapping(path, text)

@@ -129,7 +129,7 @@ class LeRobotImages(ImageSource):
 
 def _statistics_v2(files: LeRobotFiles, name: str) -> dict[int, JsonObject]:
     path = files.root / "meta" / "episodes_stats.jsonl"
-    lines = (read_mapping(path, line) for line in read_text(path, LINES_BYTES).splitlines() if line.strip())
+    lines = (read_mapping(path, line) for line in read_text(path, LINES_BYTES).split("\n") if line.strip())
     return {line["episode_index"]: (line.get("stats") or {}).get(name) or {} for line in lines}
 
 

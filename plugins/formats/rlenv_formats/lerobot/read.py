@@ -26,8 +26,9 @@ from recorder.formats.runs import EpisodeSpool, left_out
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
+from rlenv_formats.foreign import listed
 from rlenv_formats.lerobot import so101
-from rlenv_formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
+from rlenv_formats.lerobot.features import BOOKKEEPING, INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from rlenv_formats.lerobot.files import Entry, LeRobotFiles, open_files
 from rlenv_formats.lerobot.images import LeRobotImages, LeRobotVideos
 from rlenv_formats.lerobot.write import write_lerobot
@@ -383,6 +384,8 @@ def _notes(files: LeRobotFiles, features: Features, infos: list[JsonDict]) -> li
         notes += _missing_videos(files, videos)
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
+    if undescribed := sorted(files.undescribed - set(BOOKKEEPING)):
+        notes.append(f"meta/info.json does not describe {listed(undescribed)}, which the files have; it is left out")
     return notes
 
 

@@ -226,6 +226,26 @@ def test_other_units_or_names_of_an_so101_are_left_alone(tmp_path: Path) -> None
     assert any("no SI columns for this so101_follower: observation.state is not named" in n for n in table.notes)
 
 
+def test_a_column_without_a_description_is_told(tmp_path: Path) -> None:
+    write_set(tmp_path, "v3.0", **{"next.success": ("bool", [0] * 6 + [1])})
+    path = tmp_path / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    whole = load_lerobot(tmp_path)
+    assert [one["verdict"] for one in whole.episodes] == ["failure", "success"]
+    del info["features"]["next.success"]
+    path.write_text(json.dumps(info))
+    (note,) = set(load_lerobot(tmp_path).notes) - set(whole.notes)
+    assert note.startswith("meta/info.json does not describe next.success")
+
+
+def test_a_task_may_hold_what_python_takes_for_a_line_break(tmp_path: Path) -> None:
+    write_set(tmp_path, "v2.1")
+    path = tmp_path / "meta" / "episodes.jsonl"
+    lines = [json.loads(line) | {"tasks": ["a\u2028b\x85"]} for line in path.read_text().splitlines()]
+    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    assert [one["task"] for one in load_lerobot(tmp_path).episodes] == ["a\u2028b\x85"] * 2
+
+
 def test_degrees_are_noticed(tmp_path: Path) -> None:
     write_set(tmp_path, "v3.0", robot="so101_follower", names=POSITIONS)
     file = tmp_path / "data" / "chunk-000" / "file-000.parquet"

@@ -42,7 +42,8 @@ class OfflineSettings:
         gamma: discount factor per step.
         n_step: steps of a transition, from 1; more of them carry late rewards back faster, but believe the recorded
             actions.
-        rate: step size of all optimisers (Adam).
+        rate: step size of the optimisers of policy and critics (Adam); ``actor_learning_rate`` and
+            ``critic_learning_rate`` of the method replace it.
         hidden: units of each hidden layer (ReLU) of policy and critics.
         best: share of the episodes to learn from, those with the highest returns; with ``bc`` this is filtered cloning.
         reward_scale: factor on rewards; None divides them by their standard deviation. Temperatures of ``iql`` and
@@ -98,7 +99,7 @@ def offline_settings(method: str, given: Mapping[str, Any]) -> OfflineSettings:
     theirs = {
         one.name: one.default
         for one in dataclasses.fields(_config(method))
-        if isinstance(one.default, int | float) and one.name not in _FIXED and not one.name.endswith("learning_rate")
+        if isinstance(one.default, int | float) and one.name not in _FIXED
     }
     unknown = sorted(given.keys() - own.keys() - theirs.keys())
     if unknown:
