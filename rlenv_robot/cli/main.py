@@ -35,7 +35,7 @@ VERBS: dict[str, Verb | Group] = {
     "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
     "robot": Group(
         {
-            "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
+            "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF", example="so101"),
             "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
         },
         "describe, watch, connect and calibrate robots",

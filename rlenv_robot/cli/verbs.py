@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["FIELD_WORDS", "Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
+__all__ = [
+    "FIELD_WORDS",
+    "Group",
+    "HelpFormatter",
+    "Verb",
+    "VerbAction",
+    "add_act_examples",
+    "add_verbs",
+    "plugin_verbs",
+]
 
 FIELD_WORDS = {
     "eval": "run", "evaluate": "run", "rollout": "run", "play": "run", "deploy": "run", "infer": "run",
@@ -32,7 +41,8 @@ class Verb(NamedTuple):
             unavailable verb; the summary then says why.
         summary: a few words, in the imperative.
         group: the first word of a two-word verb, such as ``operate`` in ``operate teleop``; empty for one word.
-        example: the words after the verb in the example at the end of its help; empty if the module has examples.
+        example: the words after the verb in an example. It ends the verb's help, unless the module has it there among
+            others; that of the default verb, or else of the first one that has any, ends the help of its group.
     """
 
     declaration: str
@@ -109,6 +119,25 @@ def _run_default(action: VerbAction, verb: str) -> int:
     return args.run(args)
 
 
+def add_act_examples(parser: argparse.ArgumentParser, examples: Mapping[str, Sequence[str]]) -> None:
+    """End the help of a verb with all examples of its acts, and the help of each act with its own.
+
+    Args:
+        parser: of the verb, whose acts are plain subparsers.
+        examples: name of an act -> the words after it in each example.
+    """
+    acts = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    lines = {name: [f"{name} {words}" for words in examples[name]] for name in acts.choices}
+    for name, act in acts.choices.items():
+        act.epilog, act.formatter_class = _example_text(parser.prog, lines[name]), HelpFormatter
+    parser.epilog = _example_text(parser.prog, [line for act in lines.values() for line in act])
+
+
+def _example_text(prog: str, lines: Sequence[str]) -> str:
+    title = "Example" if len(lines) == 1 else "Examples"
+    return f"{title}:\n\n" + "\n".join(f"  {prog} {line}" for line in lines)
+
+
 class HelpFormatter(argparse.HelpFormatter):
     """Wrap the paragraphs of a description or an epilog, but keep indented lines, such as examples, as they are."""
 
@@ -166,14 +195,19 @@ class VerbAction(argparse._SubParsersAction):
             if definition.default is not None:
                 word = "NAME" if definition.names else "PATH"
                 parser.epilog += f" {parser.prog} {word} is short for {parser.prog} {definition.default} {word}."
+            first = sorted(definition.verbs, key=lambda name: name != definition.default)
+            examples = [f"{name} {words}" for name in first if (words := definition.verbs[name].example)]
+            if examples:
+                parser.epilog += "\n\n" + _example_text(parser.prog, examples[:1])
             add_verbs(parser, definition.verbs, definition.default, definition.names)
             return parser
         if not definition.declaration:
             raise ValueError(definition.summary)
         module, _, function = definition.declaration.partition(":")
         getattr(import_module(module), function or "add")(parser)
-        if definition.example:
-            parser.epilog = f"Example:\n\n  {parser.prog} {definition.example}"
+        own = textwrap.dedent(parser.epilog or "").strip()
+        if definition.example and f"  {parser.prog} {definition.example}" not in own:
+            parser.epilog = "\n\n".join(filter(None, [own, _example_text(parser.prog, [definition.example])]))
         return parser
 
     def __call__(

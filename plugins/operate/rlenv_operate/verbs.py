@@ -5,7 +5,10 @@ from rlenv_robot.cli.verbs import Verb
 __all__ = ["console", "doctor", "keys", "latency", "teleop", "tokens", "view", "watch"]
 
 teleop = Verb(
-    "rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it", group="operate"
+    "rlenv_operate.cli.teleop",
+    "move a robot with a leader arm, a gamepad or keys, and record it",
+    group="operate",
+    example="--leader leader.toml --record runs",
 )
 latency = Verb(
     "rlenv_operate.cli.latency", "measure the time from a person's input to the robot's motion", group="operate"
