@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,12 +43,14 @@ class Verb(NamedTuple):
         group: the first word of a two-word verb, such as ``operate`` in ``operate teleop``; empty for one word.
         example: the words after the verb in an example. It ends the verb's help, unless the module has it there among
             others; that of the default verb, or else of the first one that has any, ends the help of its group.
+        heading: where the help lists the verb, such as ``robots``; headings come in the order of their first verbs.
     """
 
     declaration: str
     summary: str
     group: str = ""
     example: str = ""
+    heading: str = ""
 
 
 class Group(NamedTuple):
@@ -59,12 +61,14 @@ class Group(NamedTuple):
         summary: a few words, in the imperative.
         default: the verb that is used if a path follows the first word; None allows verbs only.
         names: whether any other word, or none, selects the default too.
+        heading: as of `Verb`.
     """
 
     verbs: dict[str, Verb]
     summary: str
     default: str | None = None
     names: bool = False
+    heading: str = ""
 
 
 def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
@@ -143,10 +147,26 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def add_argument(self, action: argparse.Action) -> None:
         """Widen the first column for the verbs of an action, including their indentation."""
+        width = self._action_max_length
         super().add_argument(action)
-        for verb in self._iter_indented_subactions(action):  # argparse measures them without it
-            width = len(self._format_action_invocation(verb)) + self._current_indent
-            self._action_max_length = max(self._action_max_length, width)
+        if isinstance(action, VerbAction):
+            self._action_max_length = width
+            self._measure(action)
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Iterator[argparse.Action]:
+        if not isinstance(action, VerbAction):  # completion asks argparse itself, which knows no headings
+            yield from super()._iter_indented_subactions(action)
+            return
+        self._indent()
+        yield from action.help_lines()
+        self._dedent()
+
+    def _measure(self, action: argparse.Action) -> None:
+        for inner in self._iter_indented_subactions(action):  # argparse measures them without it
+            if inner.help:  # a heading has a line of its own
+                width = len(self._format_action_invocation(inner)) + self._current_indent
+                self._action_max_length = max(self._action_max_length, width)
+            self._measure(inner)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = textwrap.dedent(text).strip("\n").split("\n\n")
@@ -154,6 +174,17 @@ class HelpFormatter(argparse.HelpFormatter):
             paragraph if paragraph.startswith(" ") else super(HelpFormatter, self)._fill_text(paragraph, width, indent)
             for paragraph in paragraphs
         )
+
+
+class _Heading(argparse.Action):
+    """A line above some verbs in the help."""
+
+    def __init__(self, text: str, verbs: Sequence[argparse.Action]) -> None:
+        super().__init__([], text, metavar=f"{text}:")
+        self._verbs = verbs
+
+    def _get_subactions(self) -> Sequence[argparse.Action]:
+        return self._verbs
 
 
 class VerbAction(argparse._SubParsersAction):
@@ -175,6 +206,19 @@ class VerbAction(argparse._SubParsersAction):
                 self.add_parser(name, prog=f"{self._prog_prefix} {group} {name}", formatter_class=HelpFormatter)
         # argparse refuses what is not among the choices before it asks this action.
         self.choices = None  # type: ignore[assignment]
+
+    def help_lines(self) -> Sequence[argparse.Action]:
+        """Return the lines of the help: those of the verbs, below headings where a verb has one."""
+        lines = {line.dest: line for line in self._choices_actions}
+        headings: dict[str, list[argparse.Action]] = {}
+        for name in self.verbs:
+            headings.setdefault(self._verbs[name].heading, []).append(lines[name])
+        if len(headings) <= 1:
+            return self._choices_actions
+        rest = headings.pop("", [])
+        return [_Heading(text, verbs) for text, verbs in headings.items()] + (
+            [_Heading("others", rest)] if rest else []
+        )
 
     @property
     def verbs(self) -> list[str]:

@@ -8,4 +8,5 @@ kaiwu = Verb(
     "rlenv_kaiwu.cli.kaiwu",
     "run, test and write projects of Tencent's Kaiwu framework",
     example="new my-project",
+    heading="other projects",
 )

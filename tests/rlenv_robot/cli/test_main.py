@@ -71,7 +71,10 @@ def test_help_names_every_verb(capsys: Captured) -> None:
     assert _run("--help") == 0
     told = capsys.readouterr().out
     listed = told.partition("VERB\n")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^    ([\w-]+) ", listed, re.MULTILINE)) == FIRST_WORDS
+    assert sorted(re.findall(r"^      ([\w-]+) ", listed, re.MULTILINE)) == FIRST_WORDS
+    headings = re.findall(r"^    (\w.*):$", listed, re.MULTILINE)
+    assert headings[0] == "train and run policies"
+    assert len(headings) == 5, "a reader scans them first"
     assert len(cli.VERBS) <= 12, "the core's own"
     assert len(FIRST_WORDS) <= 17, "with the plug-ins of this repository"
 
@@ -82,7 +85,9 @@ def test_help_of_a_group_names_its_verbs(group: str, capsys: Captured) -> None:
     told = capsys.readouterr().out
     for words in VERBS:
         if words.startswith(f"{group} "):
-            assert f"\n    {words.split()[1]} " in told
+            assert re.search(rf"^ +{words.split()[1]} ", told, re.MULTILINE)
+    sections = re.split(r"^    [\w ,]+:$", told.partition("VERB\n")[2].partition("\n\n")[0], flags=re.MULTILINE)
+    assert max(section.count("\n") for section in sections) <= 12, "none is too long to be scanned"
 
 
 @pytest.mark.process
