@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,7 +153,7 @@ class HelpFormatter(argparse.HelpFormatter):
             self._action_max_length = width
             self._measure(action)
 
-    def _iter_indented_subactions(self, action: argparse.Action) -> Iterator[argparse.Action]:
+    def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action, None, None]:
         if not isinstance(action, VerbAction):  # completion asks argparse itself, which knows no headings
             yield from super()._iter_indented_subactions(action)
             return

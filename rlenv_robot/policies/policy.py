@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
-from hal.errors import missing_plugin
+from hal.errors import missing_plugin, wrong_type
 from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
@@ -127,7 +127,12 @@ def load_policy(path: str | Path) -> SavedPolicy:
         RobotError: the file is missing or not a policy, its suffix is unknown, or the plug-in or the library for such
             files is not installed.
         ValueError: the package that loads such files can't be imported.
+        TypeError: this is no path.
     """
+    if not isinstance(path, str | Path):
+        raise wrong_type("path", path, "the path of a policy such as 'policy.npz'")
+    if "://" in str(path):
+        raise RobotError(f"{path} is an address; download the policy and give the path of its file or folder")
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
     if kind not in _LOADERS:
