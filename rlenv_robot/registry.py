@@ -508,7 +508,7 @@ def make_vector(
         options: the task's settings, and those of `VectorEnvironment`.
 
     Raises:
-        TypeError: ``name``, ``num_envs`` or ``profile`` is an object of another kind.
+        TypeError: ``name`` or ``profile`` is an object of another kind.
         ValueError: a name, setting or device is unknown, or the device does not support a setting.
         RobotError: there is no such camera or GPU, or MuJoCo Warp is not installed.
     """
@@ -516,8 +516,6 @@ def make_vector(
     from sim.batch import SimBatch
 
     _check_profile(profile)
-    if not hasattr(num_envs, "__index__"):
-        raise wrong_type("num_envs", num_envs, "a whole number from 1")
     vector_options: dict[str, Any] = {
         key: options.pop(key) for key in ("autoreset", "mode", "streams", "check_outputs") if key in options
     }

@@ -87,7 +87,7 @@ rr.to_gymnasium(env, flat=7) | flat_for(task)
 rr.to_gymnasium(env, render_mode="ansi") | 'rgb_array'
 rr.to_gymnasium_vector(env) | make_vector
 rr.make_vector("so101-reach", 0) | allowed are 1 or more
-rr.make_vector("so101-reach", "4") | a whole number from 1
+rr.make_vector("so101-reach", "4") | '4' simulations on 0 threads: allowed are 1 or more
 rr.make_vector("so101-reach", 2, device="cuda:9") | allowed are 'cpu'
 rr.make_vector("so101-reach", 2, robot="tcp://127.0.0.1:5555") | make(name, robot)
 rr.open_source("missing") | does not exist
