@@ -133,7 +133,7 @@ def evaluate_project(
     Args:
         folder: the project, or its directory.
         env: the environment, which is closed at the end.
-        out: the folder of the run; results go to ``eval/model-NUMBER.json`` in it.
+        out: the folder of the run; results go to ``evaluation/model-NUMBER.json`` in it.
         model: as for `find_model`.
         episodes: number of episodes.
         bridge: translates observations and actions for a project written for another environment.
@@ -154,7 +154,7 @@ def evaluate_project(
                 "evaluates, or export its policy and use rlenv-robot run"
             )
         ckpt, number = find_model(model, Path(out))
-        place = stack.enter_context(open_workplace(project, Path(out), "eval"))
+        place = stack.enter_context(open_workplace(project, Path(out), "evaluation"))
         counter = Counter()
         view = KaiwuEnv(env, project.style, None if bridge is None else bridge(env), counter, seed or 0)
         if len(view.agents) > 1:
@@ -164,7 +164,7 @@ def evaluate_project(
         original(agent, "load_model")(path=str(ckpt), id=str(number))
         player = _Player(agent, exploit, view, project.style)
         result = Evaluation(number, [player.play(counter) for _ in range(episodes)])
-        result.write(place.out / "eval" / f"model-{number}.json")
+        result.write(place.out / "evaluation" / f"model-{number}.json")
         return result
 
 

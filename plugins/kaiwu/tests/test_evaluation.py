@@ -63,7 +63,7 @@ def test_a_model_plays_in_the_form_of_its_year(
     ] * 3
     assert world.seeds[0] == 0
     assert capsys.readouterr().out.count("reset ") == (3 if bare else 0)
-    written = json.loads((tmp_path / "out" / "eval" / "model-7.json").read_text())
+    written = json.loads((tmp_path / "out" / "evaluation" / "model-7.json").read_text())
     assert written["mean_score"] == pytest.approx(0.96)
     assert len(written["episodes"]) == 3
 

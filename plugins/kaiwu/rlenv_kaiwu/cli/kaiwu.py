@@ -235,7 +235,7 @@ def evaluate(args: argparse.Namespace) -> int:
     if verdicts:
         low, high = share_interval(verdicts)
         print(f"success {sum(verdicts)} of {len(verdicts)} (95 % interval {low:.0%} to {high:.0%})")
-    print(f"results in {_out(args) / 'eval' / f'model-{result.model}.json'}")
+    print(f"results in {_out(args) / 'evaluation' / f'model-{result.model}.json'}")
     return 0
 
 
