@@ -15,7 +15,7 @@ import pytest
 
 import rlenv_robot as rr
 
-pytestmark = pytest.mark.plugin("bridges", "kit", "learn", "policy_servers", "tabletop", "vision")
+pytestmark = pytest.mark.plugin("bridges", "kit", "language", "learn", "policy_servers", "tabletop", "vision")
 
 CALLS = """
 rr.make("SO101-reach") | did you mean 'so101-reach'
