@@ -1,7 +1,8 @@
 """Our batch from 1 to 4,096 environments: steps a second against bare MuJoCo, and the memory that each takes.
 
     pip install 'rlenv-robot[gym]' 'gymnasium[mujoco]' matplotlib
-    python benchmarks/growth.py [--rounds 5] [--plot docs/curves/growth.png]
+    python benchmarks/growth.py [--rounds 5] [--json benchmarks/growth.json] [--plot docs/curves/growth.png]
+    python benchmarks/growth.py --drawn benchmarks/growth.json --plot docs/curves/growth.png
 
 Half-cheetah and ant as in `step.py`. Each number of environments has a process of its own, in which memory is what the
 process grew by from before the batch until it had run, and each round times the batch and then bare `mj_step` on one
@@ -11,6 +12,7 @@ thread. Given are the median of the ratios and their quartiles.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -82,8 +84,14 @@ def plot(found: dict[str, list[Point]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="keep the measurements there")
+    parser.add_argument("--drawn", type=Path, metavar="FILE", help="measure nothing, draw what --json kept")
     parser.add_argument("--plot", type=Path, help="a picture of it, .png")
     given = parser.parse_args()
+    if given.drawn:
+        kept = json.loads(given.drawn.read_text())
+        plot({name: [Point(**point) for point in points] for name, points in kept.items()}, given.plot)
+        return
     found: dict[str, list[Point]] = {}
     for name in SUBJECTS:
         print(f"{name + ', environments':<28}{'steps/s':>10}{'of raw':>9}   quartiles      kB each")
@@ -95,6 +103,9 @@ def main() -> None:
             print(
                 f"{num:<28,}{rate:>10,.0f}{middle:>9.2f}   {low:.2f} to {high:.2f}{point.kilobytes:>12,.1f}", flush=True
             )
+    if given.json:
+        kept = {name: [point._asdict() for point in points] for name, points in found.items()}
+        given.json.write_text(json.dumps(kept, indent=1) + "\n")
     if given.plot:
         plot(found, given.plot)
 

@@ -12,8 +12,13 @@ __all__ = [
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Fault", "IllegalAction", "LogError",
     "ProfileError", "ResetFailed", "RobotError", "RobotStopped", "SourceError", "SpecError", "SpecMismatch",
     "StaleReading", "StopReason", "Violation", "WireError", "missing_plugin",
-    "plugin_cure",
+    "plugin_cure", "wrong_type",
 ]  # fmt: skip
+
+
+def wrong_type(name: str, value: object, allowed: str) -> TypeError:
+    """Return the error about an argument of a wrong type, which names the argument, its value and what is allowed."""
+    return TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), allowed is {allowed}")
 
 
 def missing_plugin(package: str) -> str:

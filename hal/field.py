@@ -79,6 +79,8 @@ class Field:
     counted_by: str = ""
 
     def __post_init__(self) -> None:
+        if np.ndim(self.shape) == 0:
+            raise SpecError(f"field {self.name!r}: shape is {self.shape}, expected a tuple, such as (6,), or ()")
         for key in ("shape", "elements"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
         for key in ("low", "high"):

@@ -45,6 +45,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.fields))
+        if other := next((field for field in self.fields if not isinstance(field, Field)), None):
+            raise SpecError(f"spec {self.name!r}: fields hold {other!r:.60}, expected Field objects, in a list")
         names = [field.name for field in self.fields]
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:

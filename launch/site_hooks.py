@@ -1,8 +1,9 @@
 """Fit the repository's pages into the documentation site.
 
 Pages link to one another as files of the repository, so that they can be read there. The site holds the pages of
-`docs/`, a few more, and a page for each task's fields; a link to any other file becomes plain text. The word `no-run`
-after a fence is for the tests of the pages; MkDocs would not recognise such a block as code.
+`docs/`, a few more, a page for each task's fields, and one for each entry of the reference, so that none is large; a
+link to any other file becomes plain text. The word `no-run` after a fence is for the tests of the pages; MkDocs would
+not recognise such a block as code.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ ADDED = {
 """Page outside `docs/` -> page of the site with the same content."""
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+"""An entry of a page of the reference: a name whose docstrings become a page."""
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -35,6 +38,11 @@ def on_files(files: Files, config: Any) -> Files:
     for name in rlenv_robot.environment_names():
         with rlenv_robot.make(name) as env:
             files.append(File.generated(config, f"protocol/{name}.md", content=protocol_document(env, name)))
+    for file in [file for file in files if re.fullmatch(r"reference/\w+\.md", file.src_uri)]:
+        for name in ENTRY.findall(Path(str(file.abs_src_path)).read_text(encoding="utf-8")):
+            place = f"{file.src_uri.removesuffix('.md')}/{name}.md"
+            entry = f"---\ntitle: {name}\n---\n\n::: {name}\n    options:\n      heading_level: 1\n"
+            files.append(File.generated(config, place, content=entry))
     for source, page in ADDED.items():
         if page != source:
             text = (ROOT / source).read_text(encoding="utf-8")
@@ -45,6 +53,10 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Turn links that leave `docs/` into links within the site, or into text."""
     name = page.file.src_uri
+    if re.fullmatch(r"reference/\w+\.md", name):
+        folder = Path(name).stem
+        markdown = re.sub(r"\n+(?=- )", "\n", ENTRY.sub(rf"- [`\1`]({folder}/\1.md)", markdown))
+        markdown = re.sub(r"^(?!- )(.+)\n(?=- )", r"\1\n\n", markdown, flags=re.MULTILINE)
     return markdown if name in ADDED.values() and name != "README.md" else rewrite(markdown, f"docs/{name}", name)
 
 

@@ -33,6 +33,17 @@ _MODULE_OF = _public_names()
 __all__ = sorted([*_MODULE_OF, "__version__"])
 
 
+def _hint(name: str) -> str:
+    """Return the end of a message about an unknown name; empty for Python's own, which libraries look for."""
+    if name.startswith("_"):
+        return ""
+    import difflib
+
+    elsewhere = {"load": "open_source", "load_dataset": "open_source", "envs": "environment_names"}
+    near = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, __all__, 1)), "")
+    return f"; did you mean {near!r}?" if near else "; help(rlenv_robot) and docs/reference list its names"
+
+
 @cache
 def _plugin_names() -> PluginTable:
     from rlenv_robot.config.plugins import PluginTable
@@ -59,7 +70,7 @@ def __getattr__(name: str) -> Any:
 
         raise ModuleNotFoundError(f"rlenv_robot.{name} is in {missing_plugin(package)}", name=package)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
     globals()[name] = value
     return value
 

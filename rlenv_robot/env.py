@@ -60,6 +60,15 @@ _GYMNASIUM = {
 }
 """Attributes of Gymnasium's environments -> what an `Environment` has in their place."""
 
+_ROBOTS = {
+    "num_envs": "a batch is made by make_vector(name, num_envs)",
+    "get_observation": "reset and step return the observation",
+    "send_action": "step({'env_id': ..., 'frame_no': ..., 'action': {...}}) sends an action",
+    "connect": "make connects to a robot, and reset begins an episode",
+    "disconnect": "close ends the connection",
+}
+"""Attributes of batches and of LeRobot's robots -> what does the same here."""
+
 _NO_BEHAVIOUR = Spec("behaviour")
 
 _KEPT = ("agents", "agent", "messages", "state", ACTION_MASK, "fields", "applied")
@@ -187,6 +196,8 @@ class Environment:
                 message += (
                     f": {_GYMNASIUM[name]}, and rlenv_robot.to_gymnasium(env) returns an environment of Gymnasium"
                 )
+            elif name in _ROBOTS:
+                message += f": {_ROBOTS[name]}"
             raise AttributeError(message, name=name, obj=self)
 
     # -- the three interfaces ----------------------------------------------------------------------------

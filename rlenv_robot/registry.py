@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
-from hal.errors import missing_plugin
+from hal.errors import missing_plugin, wrong_type
 from hal.field import JsonObject
 from rlenv_robot.config.plugin_names import plugin_of
 from rlenv_robot.config.plugins import PluginTable, load_object
@@ -320,8 +320,9 @@ def robot(
     if where == "driver" or ":" in where:
         driver = replace(model, driver=where) if ":" in where else model
         return _with_image_sensors(_homed(driver.make_driver(folder=Path.cwd())), model)
+    hint = "; a serial port stands in a profile (launch/robot.toml) for rlenv-robot serve" if "/" in where else ""
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
-                     "'tcp://127.0.0.1:5555', 'driver', a driver as module:factory, or a Robot")  # fmt: skip
+                     f"'tcp://127.0.0.1:5555', 'driver', a driver as module:factory, or a Robot{hint}")  # fmt: skip
 
 
 def _with_image_sensors(real: Robot, model: RobotModel) -> Robot:
@@ -404,9 +405,12 @@ def make(
         options: the task's own settings.
 
     Raises:
-        TypeError: ``name`` or ``robot`` is an object of another kind.
+        TypeError: ``name``, ``robot``, ``profile`` or ``record`` is an object of another kind.
         ValueError: a name, robot, mode or setting is unknown, or env_id is wrong.
     """
+    _check_profile(profile)
+    if not isinstance(record, str | Path | None):
+        raise wrong_type("record", record, "a folder such as 'runs', or None")
     resolved = _resolve(name, options)
     world: World
     if isinstance(resolved, Task):
@@ -426,6 +430,11 @@ def make(
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
         observer = record_to(Path(record), world, info, plain, key, behaviour, answers)
     return Environment(world, env_id, observer, behaviour or Spec("behaviour"), check_outputs)
+
+
+def _check_profile(profile: object) -> None:
+    if profile is not None and not hasattr(profile, "names_task"):
+        raise wrong_type("profile", profile, "a Profile: load_profile('robot.toml')")
 
 
 def _model_of(task: Task, profile: Profile | None) -> RobotModel:
@@ -499,13 +508,14 @@ def make_vector(
         options: the task's settings, and those of `VectorEnvironment`.
 
     Raises:
-        TypeError: ``name`` is an object of another kind.
+        TypeError: ``name`` or ``profile`` is an object of another kind.
         ValueError: a name, setting or device is unknown, or the device does not support a setting.
         RobotError: there is no such camera or GPU, or MuJoCo Warp is not installed.
     """
     from rlenv_robot.vector.env import VectorEnvironment
     from sim.batch import SimBatch
 
+    _check_profile(profile)
     vector_options: dict[str, Any] = {
         key: options.pop(key) for key in ("autoreset", "mode", "streams", "check_outputs") if key in options
     }

@@ -42,6 +42,15 @@ __all__ = [
     "unregister_robot",
 ]
 
+_ELSEWHERE = {
+    "render_mode": "render({'mode': 'window'}) shows an environment; to_gymnasium(env, render_mode=...) takes this",
+    "max_episode_steps": "The length of an episode is the setting steps",
+    "num_envs": "make_vector(name, num_envs) makes a batch",
+    "robot": "A batch is simulated; make(name, robot) takes a robot",
+    "seed": "The seed is an option of reset: reset({'seed': 7})",
+}
+"""Settings that other projects' ``make`` takes -> where they are here."""
+
 _T = TypeVar("_T")
 
 ROBOT_FILES = {".xml": "a MuJoCo model", ".arm.toml": "a table of an arm's joints"}
@@ -524,7 +533,8 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         for option in options:
             if option not in parameters:
-                raise UnknownSetting(str(unknown_name(option, f"{name}'s setting", parameters)), option)
+                hint = f". {_ELSEWHERE[option]}" if option in _ELSEWHERE else ""
+                raise UnknownSetting(str(unknown_name(option, f"{name}'s setting", parameters)) + hint, option)
     try:
         return factory(**options)
     except TypeError as error:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
-from hal.errors import missing_plugin
+from hal.errors import missing_plugin, wrong_type
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
@@ -21,7 +22,7 @@ from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.selection import within
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
-from rlenv_robot.config.plugins import PluginTable
+from rlenv_robot.config.plugins import PluginTable, UnknownSetting, unknown_name
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
@@ -44,6 +45,13 @@ _STEPS_AT = {name: STEPS[name] for name in ("n_step", "privileged", "images", *W
 
 _BLOCK_BYTES = 32 << 20
 """Bytes of rows that are copied at once."""
+
+_BUFFERS = {
+    "sample": "sample_steps(batch_size) and sample_trajectories(trajectory_size) draw from the data",
+    "shuffle": "sample_steps draws at random; positions() are those of all transitions",
+    "episodes": "recorded.episodes describes them, and episode(number) shows one",
+}
+"""Attributes of other projects' buffers and data sets -> what does the same here."""
 
 _NOTHING: Options = MappingProxyType({})
 
@@ -111,6 +119,13 @@ class SourceData:
         episodes = len(self.table.episodes)
         return f"<SourceData of {self.table.origin}: {episodes} episodes, {len(self)} transitions, mode {self.mode!r}>"
 
+    if not TYPE_CHECKING:  # a checker of types would take every misspelt name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse an unknown attribute; one of other projects' buffers with what stands in its place."""
+            hint = f": {_BUFFERS[name]}" if name in _BUFFERS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     def __len__(self) -> int:
         """Return the number of transitions."""
         return len(self.transitions)
@@ -134,8 +149,11 @@ class SourceData:
 
         Raises:
             SourceError: there is no such episode.
+            TypeError: the index is no whole number.
         """
         count = len(self.table.starts)
+        if not hasattr(number, "__index__"):
+            raise wrong_type("episode", number, f"a whole number, 0 to {count - 1}, or -1")
         if not -count <= number < count:
             raise SourceError(f"there is no episode {number}, {self.table.origin} has 0 to {count - 1}, or -1")
         return RecordedEpisode(self.table, number % count)
@@ -226,7 +244,10 @@ class SourceData:
         fits = positions.ndim == 1 and positions.dtype.kind in "iu" and positions.size
         flat = positions.astype(np.int64, copy=False)
         if not fits or not within(flat, len(self)):
-            raise SourceError(f"steps_at: index has shape {positions.shape}, allowed are (B,), 0 to {len(self) - 1}")
+            raise SourceError(
+                f"steps_at: index is {positions!s:.60} of shape {positions.shape}, allowed are whole numbers from 0 "
+                f"to {len(self) - 1}, (B,)"
+            )
         options = read(extra_info, _STEPS_AT, "steps_at")
         sample = Sample(flat, np.ones(len(flat)), None)
         table = self._batches.steps(sample, options.get("n_step", 1), self._wants_privileged(options))
@@ -524,6 +545,8 @@ def open_source(
     Raises:
         ValueError: the units are unknown, or the calibration can't be read.
         SourceError: the folder is missing or empty, has no known layout, or the task does not fit.
+        TypeError: ``path`` is neither a path nor several.
+        UnknownSetting: there is no such option.
         SpecMismatch: several paths contain different fields.
         LogError: a log can't be read.
     """
@@ -531,6 +554,12 @@ def open_source(
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
         "time_unit": time_unit, "header": header, "rate_hz": rate_hz, "swap_red_blue": swap_red_blue,
     }  # fmt: skip
+    for name in options:
+        if name not in (known := ("goal", "discount", "mode", "sensors", "ends", *reading)):
+            hint = ". The format is found from the folder's files" if name == "format" else ""
+            raise UnknownSetting(f"{unknown_name(name, 'option of open_source', known)}{hint}", name)
+    if not isinstance(path, str | Path | Sequence):
+        raise wrong_type("path", path, "a folder such as 'runs', an address, or several of these")
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path
     folders = [_place(one, folder, cache_bytes, storage_options) for one in places]
@@ -551,5 +580,7 @@ def open_source(
 def _place(path: str | Path, cache: Path | None, cache_bytes: int, options: Mapping[str, Any] | None) -> Path:
     """Return a path of this machine; of an address, the folder that stands for it."""
     if isinstance(path, Path) or not is_address(path):
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not Path(path).parent.exists():
+            raise SourceError(f"{path} does not exist here; from the Hub it is opened as 'hf://datasets/{path}'")
         return Path(path)
     return mirror(path, None if cache is None else cache / "remote", cache_bytes, options)

@@ -155,7 +155,8 @@ class SimBatch(Simulations):
         gains: Gains | None = None,
     ) -> None:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
-            raise ValueError(f"{num} simulations on {threads} threads: allowed are 1 or more, on 0 (all CPUs) or more")
+            given = f"{num!r} simulations on {threads} threads"
+            raise ValueError(f"{given}: allowed are 1 or more, on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
         randomise = with_own_draws(sim_model.draws, randomise)
         self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)

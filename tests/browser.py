@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,10 +24,10 @@ IN_BROWSER = [
 
 WAIT_MS = 20_000
 
-AXE = next((Path(place) / "axe-core/axe.min.js" for place in os.environ.get("NODE_PATH", "").split(":") if place), None)
-needs_axe = pytest.mark.skipif(
-    AXE is None or not AXE.is_file(), reason="no axe-core: npm install it, and name it in NODE_PATH"
-)
+_AXE = find_spec("axe_playwright_python")
+AXE = None if _AXE is None or _AXE.origin is None else Path(_AXE.origin).with_name("axe.min.js")
+"""The file of axe-core 4, or None."""
+needs_axe = pytest.mark.skipif(AXE is None, reason="no axe-core: launch/setup browser")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, SourceError, Spec
+from hal.errors import wrong_type
 from recorder.formats.runs import rows_of, runs_of, table_of
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
@@ -49,7 +50,11 @@ def table(
     Raises:
         SourceError: arrays differ in length or hold no numbers, an episode has a single row or two places, or the
             infos are not one for each episode.
+        TypeError: observation or action is no mapping.
     """
+    for group, part in (("observation", observation), ("action", action)):
+        if not isinstance(part, Mapping):
+            raise wrong_type(group, part, "a mapping from names to arrays, such as {'joint_position': positions}")
     numbers = np.asarray(episode)
     if numbers.ndim != 1 or not len(numbers):
         raise SourceError(f"{origin}: episode has shape {numbers.shape}, expected (R,) with a row or more")

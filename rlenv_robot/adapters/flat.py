@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Spec
+from hal.errors import wrong_type
 from rlenv_robot.tasks.flat_hints import Difference, FlatHints, HasFlatHints
 from rlenv_robot.tasks.task import Arrays, Task
 
@@ -214,6 +215,8 @@ class FlattenObservation:
 
 def flat_for(task: Task) -> FlattenObservation:
     """Return the conversion for a task, scaled by its ``flat_hints()``, or else by the ranges of its fields."""
+    if not isinstance(task, Task):
+        raise wrong_type("task", task, "a Task: rlenv_robot.task('so101-reach')")
     hints = task.flat_hints() if isinstance(task, HasFlatHints) else FlatHints()
     return FlattenObservation(
         task.observation, task.action, hints.scales, hints.differences, hints.around, hints.stride

@@ -19,32 +19,60 @@ __all__ = ["FORMER_VERBS", "SHELLS", "VERBS", "add_completion", "command_parser"
 SHELLS = ("bash", "zsh", "fish")
 """Shells that `completion_script` supports."""
 
+_POLICIES, _ROBOTS, _OWN = "train and run policies", "robots", "build and check"
+
 VERBS: dict[str, Verb | Group] = {
     "demo": Verb(
-        "rlenv_robot.cli.demo", "the main job end to end: train, deploy, record, retrain, deploy", example="--seed 1"
+        "rlenv_robot.cli.demo",
+        "the main job end to end: train, deploy, record, retrain, deploy",
+        example="--seed 1",
+        heading=_POLICIES,
     ),
-    "train": Verb("rlenv_robot.cli.train", "train a policy in simulation", example="so101-reach --out policy.npz"),
-    "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
+    "train": Verb(
+        "rlenv_robot.cli.train",
+        "train a policy in simulation",
+        example="so101-reach --out policy.npz",
+        heading=_POLICIES,
+    ),
+    "run": Verb("rlenv_robot.cli.run", "run a trained policy", heading=_POLICIES),
     "retrain": Verb(
         "rlenv_robot.cli.train:add_retrain",
         "improve a policy from recorded runs",
         example="runs --policy policy.npz --out better.npz",
+        heading=_POLICIES,
     ),
-    "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network", example="launch/robot.toml --record runs"),
-    "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
-    "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
+    "serve": Verb(
+        "rlenv_robot.cli.serve",
+        "serve a robot on the network",
+        example="launch/robot.toml --record runs",
+        heading=_ROBOTS,
+    ),
+    "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot", heading=_ROBOTS),
     "robot": Group(
         {
-            "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
-            "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
+            "show": Verb(
+                "rlenv_robot.cli.robot",
+                "describe a robot model, or write it as URDF",
+                example="so101",
+                heading="describe and watch",
+            ),
+            "status": Verb(
+                "rlenv_robot.cli.served:add_status", "show the state of a served robot", heading="describe and watch"
+            ),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
         names=True,
+        heading=_ROBOTS,
     ),
-    "sim2real": Group({}, "bring a simulation closer to a real robot"),
-    "operate": Group({}, "teleoperate and view a served robot"),
-    "policy": Group({}, "list trained policies, and serve policies to clients of other projects"),
+    "operate": Group({}, "teleoperate and view a served robot", heading=_ROBOTS),
+    "sim2real": Group({}, "bring a simulation closer to a real robot", heading=_ROBOTS),
+    "data": Group(
+        DATA_VERBS,
+        "list, describe, check, replay, cut, label and export recorded data",
+        default="show",
+        heading="recorded data",
+    ),
     "dev": Group(
         {
             "profile": Verb(
@@ -55,6 +83,10 @@ VERBS: dict[str, Verb | Group] = {
             "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
         },
         "write new projects, check profiles, and act from other languages",
+        heading=_OWN,
+    ),
+    "policy": Group(
+        {}, "list ready-made policies, and serve policies to clients of other projects", heading="other projects"
     ),
 }
 """The core's verbs, in the order of the help. Packages declare further verbs (`plugin_verbs`)."""

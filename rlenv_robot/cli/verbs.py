@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["FIELD_WORDS", "Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
+__all__ = [
+    "FIELD_WORDS",
+    "Group",
+    "HelpFormatter",
+    "Verb",
+    "VerbAction",
+    "add_act_examples",
+    "add_verbs",
+    "plugin_verbs",
+]
 
 FIELD_WORDS = {
     "eval": "run", "evaluate": "run", "rollout": "run", "play": "run", "deploy": "run", "infer": "run",
@@ -32,13 +41,16 @@ class Verb(NamedTuple):
             unavailable verb; the summary then says why.
         summary: a few words, in the imperative.
         group: the first word of a two-word verb, such as ``operate`` in ``operate teleop``; empty for one word.
-        example: the words after the verb in the example at the end of its help; empty if the module has examples.
+        example: the words after the verb in an example. It ends the verb's help, unless the module has it there among
+            others; that of the default verb, or else of the first one that has any, ends the help of its group.
+        heading: where the help lists the verb, such as ``robots``; headings come in the order of their first verbs.
     """
 
     declaration: str
     summary: str
     group: str = ""
     example: str = ""
+    heading: str = ""
 
 
 class Group(NamedTuple):
@@ -49,12 +61,14 @@ class Group(NamedTuple):
         summary: a few words, in the imperative.
         default: the verb that is used if a path follows the first word; None allows verbs only.
         names: whether any other word, or none, selects the default too.
+        heading: as of `Verb`.
     """
 
     verbs: dict[str, Verb]
     summary: str
     default: str | None = None
     names: bool = False
+    heading: str = ""
 
 
 def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
@@ -109,15 +123,50 @@ def _run_default(action: VerbAction, verb: str) -> int:
     return args.run(args)
 
 
+def add_act_examples(parser: argparse.ArgumentParser, examples: Mapping[str, Sequence[str]]) -> None:
+    """End the help of a verb with all examples of its acts, and the help of each act with its own.
+
+    Args:
+        parser: of the verb, whose acts are plain subparsers.
+        examples: name of an act -> the words after it in each example.
+    """
+    acts = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    lines = {name: [f"{name} {words}" for words in examples[name]] for name in acts.choices}
+    for name, act in acts.choices.items():
+        act.epilog, act.formatter_class = _example_text(parser.prog, lines[name]), HelpFormatter
+    parser.epilog = _example_text(parser.prog, [line for act in lines.values() for line in act])
+
+
+def _example_text(prog: str, lines: Sequence[str]) -> str:
+    title = "Example" if len(lines) == 1 else "Examples"
+    return f"{title}:\n\n" + "\n".join(f"  {prog} {line}" for line in lines)
+
+
 class HelpFormatter(argparse.HelpFormatter):
     """Wrap the paragraphs of a description or an epilog, but keep indented lines, such as examples, as they are."""
 
     def add_argument(self, action: argparse.Action) -> None:
         """Widen the first column for the verbs of an action, including their indentation."""
+        width = self._action_max_length
         super().add_argument(action)
-        for verb in self._iter_indented_subactions(action):  # argparse measures them without it
-            width = len(self._format_action_invocation(verb)) + self._current_indent
-            self._action_max_length = max(self._action_max_length, width)
+        if isinstance(action, VerbAction):
+            self._action_max_length = width
+            self._measure(action)
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action, None, None]:
+        if not isinstance(action, VerbAction):  # completion asks argparse itself, which knows no headings
+            yield from super()._iter_indented_subactions(action)
+            return
+        self._indent()
+        yield from action.help_lines()
+        self._dedent()
+
+    def _measure(self, action: argparse.Action) -> None:
+        for inner in self._iter_indented_subactions(action):  # argparse measures them without it
+            if inner.help:  # a heading has a line of its own
+                width = len(self._format_action_invocation(inner)) + self._current_indent
+                self._action_max_length = max(self._action_max_length, width)
+            self._measure(inner)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = textwrap.dedent(text).strip("\n").split("\n\n")
@@ -125,6 +174,17 @@ class HelpFormatter(argparse.HelpFormatter):
             paragraph if paragraph.startswith(" ") else super(HelpFormatter, self)._fill_text(paragraph, width, indent)
             for paragraph in paragraphs
         )
+
+
+class _Heading(argparse.Action):
+    """A line above some verbs in the help."""
+
+    def __init__(self, text: str, verbs: Sequence[argparse.Action]) -> None:
+        super().__init__([], text, metavar=f"{text}:")
+        self._verbs = verbs
+
+    def _get_subactions(self) -> Sequence[argparse.Action]:
+        return self._verbs
 
 
 class VerbAction(argparse._SubParsersAction):
@@ -147,6 +207,19 @@ class VerbAction(argparse._SubParsersAction):
         # argparse refuses what is not among the choices before it asks this action.
         self.choices = None  # type: ignore[assignment]
 
+    def help_lines(self) -> Sequence[argparse.Action]:
+        """Return the lines of the help: those of the verbs, below headings where a verb has one."""
+        lines = {line.dest: line for line in self._choices_actions}
+        headings: dict[str, list[argparse.Action]] = {}
+        for name in self.verbs:
+            headings.setdefault(self._verbs[name].heading, []).append(lines[name])
+        if len(headings) <= 1:
+            return self._choices_actions
+        rest = headings.pop("", [])
+        return [_Heading(text, verbs) for text, verbs in headings.items()] + (
+            [_Heading("others", rest)] if rest else []
+        )
+
     @property
     def verbs(self) -> list[str]:
         """The names of the verbs, without former names."""
@@ -166,14 +239,19 @@ class VerbAction(argparse._SubParsersAction):
             if definition.default is not None:
                 word = "NAME" if definition.names else "PATH"
                 parser.epilog += f" {parser.prog} {word} is short for {parser.prog} {definition.default} {word}."
+            first = sorted(definition.verbs, key=lambda name: name != definition.default)
+            examples = [f"{name} {words}" for name in first if (words := definition.verbs[name].example)]
+            if examples:
+                parser.epilog += "\n\n" + _example_text(parser.prog, examples[:1])
             add_verbs(parser, definition.verbs, definition.default, definition.names)
             return parser
         if not definition.declaration:
             raise ValueError(definition.summary)
         module, _, function = definition.declaration.partition(":")
         getattr(import_module(module), function or "add")(parser)
-        if definition.example:
-            parser.epilog = f"Example:\n\n  {parser.prog} {definition.example}"
+        own = textwrap.dedent(parser.epilog or "").strip()
+        if definition.example and f"  {parser.prog} {definition.example}" not in own:
+            parser.epilog = "\n\n".join(filter(None, [own, _example_text(parser.prog, [definition.example])]))
         return parser
 
     def __call__(

@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Len, MinLen
 
 from hal import ProfileError, SpecError
 from hal.cameras.settings import CameraSettings
+from hal.errors import wrong_type
 from hal.homing import HomingSettings
 from hal.limits import Limits
 from hal.robot import ROBOT_FILE_ENDINGS, Actuation
@@ -288,7 +289,10 @@ def load_profile(path: str | Path) -> Profile:
 
     Raises:
         ProfileError: the file is missing or not TOML, a key is unknown, or a value is not allowed.
+        TypeError: this is no path.
     """
+    if not isinstance(path, str | Path):
+        raise wrong_type("path", path, "the path of a profile such as 'robot.toml'")
     file = str(path)
     if file.endswith(ROBOT_FILE_ENDINGS):
         raise ProfileError(file, "", f'describes a robot and is no profile; a profile has [robot] with kind = "{file}"')

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
-from hal.errors import missing_plugin
+from hal.errors import missing_plugin, wrong_type
 from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
@@ -128,9 +128,14 @@ def load_policy(path: str | Path) -> SavedPolicy:
         RobotError: the file is missing or not a policy, its suffix is unknown, or the plug-in or the library for such
             files is not installed.
         ValueError: the package that loads such files can't be imported, or no package brings a policy of the name.
+        TypeError: this is no path.
     """
     from rlenv_robot.policies.zoo import policy_file, zoo_names
 
+    if not isinstance(path, str | Path):
+        raise wrong_type("path", path, "the path of a policy such as 'policy.npz'")
+    if "://" in str(path):
+        raise RobotError(f"{path} is an address; download the policy and give the path of its file or folder")
     name, path = str(path), policy_file(path)
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix

@@ -150,8 +150,8 @@ def check_settings(steps: int, **above_zero: float) -> None:
     for name, value in above_zero.items():
         if not value > 0:
             raise ValueError(f"{name} is {value}, it must be above 0")
-    if steps < 1:
-        raise ValueError(f"steps is {steps}, it must be at least 1")
+    if steps < 1 or steps != int(steps):
+        raise ValueError(f"steps is {steps}, it must be a whole number of at least 1")
 
 
 def fixed_goal(options: Options) -> FieldValues:

@@ -70,8 +70,12 @@ def test_a_planted_mistake_fails_the_build_by_name(planted: dict[str, tuple[str,
 
 @pytest.mark.requirement("R4.1")
 def test_the_site_builds_without_a_warning(site: Path) -> None:
-    text = (site / "reference" / "environments" / "index.html").read_text(encoding="utf-8")
-    assert 'id="rlenv_robot.make"' in text
+    reference = site / "reference" / "environments"
+    assert 'href="rlenv_robot.make/"' in (reference / "index.html").read_text(encoding="utf-8")
+    assert 'id="rlenv_robot.make"' in (reference / "rlenv_robot.make" / "index.html").read_text(encoding="utf-8")
+    sizes = {page: page.stat().st_size for page in (site / "reference").rglob("index.html")}
+    assert len(sizes) > 200
+    assert max(sizes.values()) < 100_000, max(sizes, key=sizes.__getitem__)
     assert (site / "glossary" / "index.html").exists()
     for name in rlenv_robot.environment_names():
         fields = (site / "protocol" / name / "index.html").read_text(encoding="utf-8")

@@ -55,8 +55,8 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.C
 
 def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core: Callable) -> None:
     told = core("-m", "rlenv_robot", "--help").stdout
-    assert "\n    serve " in told
-    assert "\n    check " not in told
+    assert "\n      serve " in told
+    assert "\n      check " not in told
     absent = (
         (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["sim2real", "gap"], "rlenv_sim2real"),
         (["doctor"], "rlenv_operate"), (["robot", "twin"], "rlenv_arms"), (["data", "label"], "rlenv_curate"),

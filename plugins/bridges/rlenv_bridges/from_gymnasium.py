@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from hal import Field, RobotError, Spec
+from hal.errors import wrong_type
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.tasks.episode_rules import check_seed
@@ -298,4 +299,6 @@ def from_gymnasium(env: Foreign, env_id: str | None = None) -> Environment:
     Raises:
         ValueError: a space has no fields of a fixed size.
     """
+    if not hasattr(env, "observation_space"):
+        raise wrong_type("env", env, "a gymnasium.Env: gymnasium.make('CartPole-v1')")
     return Environment(GymnasiumWorld(env), env_id)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 from tianshou.env import BaseVectorEnv
 
+from hal.errors import wrong_type
 from recorder.formats.runs import Run
 from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
@@ -58,6 +60,8 @@ def to_replay_buffer(
         SourceError: there is no step, or agents have separate rewards.
         ValueError: ``best`` is not above 0 and at most 1.
     """
+    if isinstance(source, str | Path):
+        raise wrong_type("source", source, "a SourceData: rlenv_robot.open_source('runs')")
     if not 0 < best <= 1:
         raise ValueError(f"best is {best}, it must be above 0 and at most 1")
     table, runs = runs_for(source, "a Tianshou buffer")

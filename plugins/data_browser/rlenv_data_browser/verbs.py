@@ -4,4 +4,4 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["browse"]
 
-browse = Verb("rlenv_data_browser.cli", "see, filter, label and select episodes on a page")
+browse = Verb("rlenv_data_browser.cli", "see, filter, label and select episodes on a page", heading="look")

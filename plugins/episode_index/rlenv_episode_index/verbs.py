@@ -4,4 +4,8 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["select"]
 
-select = Verb("rlenv_episode_index.cli.select", "find episodes of many data sets, and save a selection of them")
+select = Verb(
+    "rlenv_episode_index.cli.select",
+    "find episodes of many data sets, and save a selection of them",
+    heading="choose, label and copy",
+)

@@ -4,5 +4,11 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["fields", "units"]
 
-fields = Verb("rlenv_formats.cli.fields", "propose the mapping of a ROS bag's topics")
-units = Verb("rlenv_formats.cli.units", "declare the units of a LeRobot data set's joints")
+fields = Verb(
+    "rlenv_formats.cli.fields", "propose the mapping of a ROS bag's topics", heading="read and write other formats"
+)
+units = Verb(
+    "rlenv_formats.cli.units",
+    "declare the units of a LeRobot data set's joints",
+    heading="read and write other formats",
+)

@@ -6,6 +6,7 @@ __all__ = ["kaiwu"]
 
 kaiwu = Verb(
     "rlenv_kaiwu.cli.kaiwu",
-    "run, test and write projects of Tencent's Kaiwu framework",
+    "run, evaluate, test and write projects of Tencent's Kaiwu framework",
     example="new my-project",
+    heading="other projects",
 )

@@ -21,6 +21,7 @@ import pytest
 from hal import Field, Spec
 from recorder.frame_layout import FrameLayout
 from rlenv_kaiwu.env import Bridge
+from rlenv_kaiwu.evaluation import evaluate_project
 from rlenv_kaiwu.project import open_project
 from rlenv_kaiwu.run import run_project
 from rlenv_kaiwu.samples import SamplePool
@@ -121,7 +122,10 @@ class VacuumBridge(Bridge):
 
 
 @pytest.mark.parametrize("project", ["kaiwu-prelim-vacuum/code"], indirect=True)
-def test_robot_vacuum_of_2026_runs_and_learns_from_its_pool(project: Path, tmp_path: Path) -> None:
+def test_robot_vacuum_of_2026_runs_and_learns_from_its_pool(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda count: None)  # their agent's; once in a process
     small = {"replay_buffer_capacity": 256, "preload_ratio": 0.5, "train_batch_size": 64, "dump_model_freq": 5}
     opened = open_project(project, overrides=small)
     assert (opened.style, opened.algorithm, set(opened.algorithms)) == ("2026", "ppo", {"ppo", "diy"})
@@ -134,6 +138,10 @@ def test_robot_vacuum_of_2026_runs_and_learns_from_its_pool(project: Path, tmp_p
     assert outcome.models[-1] == 20
     weights = torch.load(tmp_path / "out" / "ckpt" / "model.ckpt-20.pkl", weights_only=True)
     assert all(torch.isfinite(value).all() for value in weights.values())
+    room = Room(EIGHT, (60, 60), 5)
+    result = evaluate_project(opened, Environment(room), out=tmp_path / "out", episodes=3, bridge=VacuumBridge)
+    assert [one.end for one in result.episodes] == ["truncated"] * 3
+    assert all(1 <= one.score <= 24 for one in result.episodes), "one for each cell that was cleaned"
 
 
 @pytest.mark.parametrize("project", ["kaiwu-prelim-vacuum/code"], indirect=True)
@@ -202,6 +210,10 @@ def test_gorge_walk_of_2025_learns_to_the_end(project: Path, algorithm: str, tmp
     if algorithm == "q_learning":
         assert outcome.ended == "the workflow returned"  # by its own rule: nine of ten episodes won
         assert np.mean(room.lengths[-20:]) < np.mean(room.lengths[:20])
+        greedy = Environment(Room(FOUR, (9, 53), 4, goal=(11, 55)))
+        result = evaluate_project(opened, greedy, out=tmp_path / "out", episodes=3, bridge=GorgeBridge)
+        # Its workflow ends by wins with random moves in between; without them its table may walk in a circle.
+        assert len(set(result.episodes)) == 1, "the best actions, without chance"
 
 
 @pytest.mark.parametrize("project", ["KaiwuDogStage2"], indirect=True)

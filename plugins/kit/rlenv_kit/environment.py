@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from hal import EpisodeError, Spec
+from hal.errors import wrong_type
 from rlenv_kit.described import described_checks
 from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
@@ -72,6 +73,8 @@ def check_environment(
     Raises:
         KeyboardInterrupt: the run was interrupted; the environment was stopped and closed first.
     """
+    if not hasattr(env, "step") and not callable(env):
+        raise wrong_type("env", env, "an Environment, or a function that makes one")
     began = time.monotonic()
     log, probes = CallLog(deadlines or Deadlines(), witness), list[Probe]()
     supervisor = Supervisor(log)

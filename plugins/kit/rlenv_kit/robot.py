@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from hal import EpisodeError, Image, Robot, RobotError, RobotSpec, RobotState
+from hal.errors import wrong_type
 from hal.robot import CLOSE_S
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
@@ -90,6 +91,8 @@ def check_robot(
     Raises:
         KeyboardInterrupt: the run was interrupted; the robot was stopped and closed first.
     """
+    if not hasattr(robot, "reset") and not callable(robot):
+        raise wrong_type("robot", robot, "a Robot, or a function that makes one: lambda: rlenv_robot.robot('so101')")
     began = time.monotonic()
     made = hasattr(robot, "reset") and not isinstance(robot, type)
     make = None if made else cast("Callable[[], Robot]", robot)

@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from hal.errors import wrong_type
 from rlenv_kit.json_subject import not_on_the_border, request_checks
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.source_draws import draw_checks
@@ -66,6 +67,8 @@ def check_source(
     Returns:
         The report of all checks. A broken source raises nothing.
     """
+    if not hasattr(source, "sample_steps") and not callable(source):
+        raise wrong_type("source", source, "a SourceData (open_source), or a function that makes one")
     began = time.monotonic()
     log, probes = CallLog(deadlines or Deadlines(), witness), list[SourceProbe]()
     supervisor = Supervisor(log)

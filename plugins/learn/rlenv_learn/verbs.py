@@ -4,4 +4,4 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["imitate"]
 
-imitate = Verb("rlenv_learn.cli.imitate", "learn a policy from any recorded set")
+imitate = Verb("rlenv_learn.cli.imitate", "learn a policy from any recorded set", heading="train and run policies")

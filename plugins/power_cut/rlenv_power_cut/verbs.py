@@ -9,4 +9,5 @@ power_cut = Verb(
     "cut a servo supply when the control loop dies: state, switching, trials",
     group="robot",
     example="status PORT",
+    heading="judge and protect",
 )

@@ -9,4 +9,5 @@ topics = Verb(
     "list the ROS 2 nodes and topics of a network, and what does not match",
     group="robot",
     example="tcp/localhost:7447 --domain 5",
+    heading="connect",
 )

@@ -12,7 +12,12 @@ contact = Verb(
 excite = Verb(
     "rlenv_sim2real.cli.excite", "record a motion from which an arm's servos can be identified", group="sim2real"
 )
-gap = Verb("rlenv_sim2real.cli.gap", "measure how far a simulation is from a recorded arm", group="sim2real")
+gap = Verb(
+    "rlenv_sim2real.cli.gap",
+    "measure how far a simulation is from a recorded arm",
+    group="sim2real",
+    example="runs/2026-11-21-0001",
+)
 regress = Verb(
     "rlenv_sim2real.cli.regress", "write a test that a simulation stays as close to a run as it is", group="sim2real"
 )

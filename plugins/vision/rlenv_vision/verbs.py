@@ -4,4 +4,4 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["camera"]
 
-camera = Verb("rlenv_vision.cli", "serve images of a simulated robot", group="robot")
+camera = Verb("rlenv_vision.cli", "serve images of a simulated robot", group="robot", heading="without a robot")

@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from hal import RobotError
+from hal.errors import wrong_type
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import FieldValues
 from rlenv_robot.world import World, WorldWrapper
@@ -56,6 +57,8 @@ def view(env: HasWorld) -> Viewer:
         RobotError: there is no display or no GLFW, the environment has no robot, or the robot's model is unknown; the
             message says what to do instead.
     """
+    if not hasattr(env, "world"):
+        raise wrong_type("env", env, "an Environment: rlenv_robot.make('so101-reach')")
     world = env.world.unwrapped if isinstance(env.world, WorldWrapper) else env.world
     if not isinstance(world, MeasuredRobot):
         raise RobotError(

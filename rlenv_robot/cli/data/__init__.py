@@ -7,12 +7,17 @@ from rlenv_robot.cli.verbs import Verb, plugin_verbs
 __all__ = ["VERBS", "all_verbs"]
 
 VERBS = {
-    "ls": Verb("rlenv_robot.cli.data.view:add_ls", "list the runs in a folder", example="runs"),
+    "ls": Verb("rlenv_robot.cli.data.view:add_ls", "list the runs in a folder", example="runs", heading="look"),
     "show": Verb(
-        "rlenv_robot.cli.data.view:add_show", "describe episodes, fields, returns and timing", example="runs --all"
+        "rlenv_robot.cli.data.view:add_show",
+        "describe episodes, fields, returns and timing",
+        example="runs --all",
+        heading="look",
     ),
-    "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
+    "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode", heading="look"),
+    "export": Verb(
+        "rlenv_robot.cli.data.export", "write another project's format", heading="read and write other formats"
+    ),
 }
 """The core's verbs of ``data``, in the order of the help. Packages declare further verbs."""
 

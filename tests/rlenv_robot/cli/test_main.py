@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import rlenv_robot
 from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
-from rlenv_robot.cli.verbs import Group, Verb, plugin_verbs
+from rlenv_robot.cli.verbs import Group, Verb, VerbAction, plugin_verbs
 
 
 def _all_verbs() -> dict[str, Verb]:
@@ -67,7 +71,10 @@ def test_help_names_every_verb(capsys: Captured) -> None:
     assert _run("--help") == 0
     told = capsys.readouterr().out
     listed = told.partition("VERB\n")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^    ([\w-]+) ", listed, re.MULTILINE)) == FIRST_WORDS
+    assert sorted(re.findall(r"^      ([\w-]+) ", listed, re.MULTILINE)) == FIRST_WORDS
+    headings = re.findall(r"^    (\w.*):$", listed, re.MULTILINE)
+    assert headings[0] == "train and run policies"
+    assert len(headings) == 5, "a reader scans them first"
     assert len(cli.VERBS) <= 12, "the core's own"
     assert len(FIRST_WORDS) <= 17, "with the plug-ins of this repository"
 
@@ -78,7 +85,9 @@ def test_help_of_a_group_names_its_verbs(group: str, capsys: Captured) -> None:
     told = capsys.readouterr().out
     for words in VERBS:
         if words.startswith(f"{group} "):
-            assert f"\n    {words.split()[1]} " in told
+            assert re.search(rf"^ +{words.split()[1]} ", told, re.MULTILINE)
+    sections = re.split(r"^    [\w ,]+:$", told.partition("VERB\n")[2].partition("\n\n")[0], flags=re.MULTILINE)
+    assert max(section.count("\n") for section in sections) <= 12, "none is too long to be scanned"
 
 
 @pytest.mark.process
@@ -134,9 +143,36 @@ def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
     assert _run(*verb.split(), "--help") == 0
     told = capsys.readouterr().out
     assert f"usage: rlenv-robot {verb}" in told
-    assert f"\n  rlenv-robot {verb}" in told, "it has an example"
-    if VERBS[verb].example:
-        cli.command_parser().parse_args([*verb.split(), *VERBS[verb].example.split()])
+    assert f"\n  rlenv-robot {verb} {VERBS[verb].example}".rstrip() in told, "it has an example"
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parser and, depth first, that of each of its verbs and acts."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            names = action.verbs if isinstance(action, VerbAction) else list(action.choices)
+            for name in names:
+                inner = action.parser_of(name) if isinstance(action, VerbAction) else action.choices[name]
+                yield from _parsers(inner)
+
+
+def test_every_help_has_an_example_that_parses(capsys: Captured) -> None:
+    parsers = {tuple(parser.prog.split()): parser for parser in _parsers(cli.command_parser())}
+    lines: set[str] = set()
+    for prog, parser in parsers.items():
+        examples = [line for line in parser.format_help().splitlines() if line.startswith("  rlenv-robot ")]
+        assert len(prog) == 1 or any(line.split()[: len(prog)] == list(prog) for line in examples), parser.prog
+        lines |= set(examples)
+    assert len(lines) > len(parsers) > 75, "groups and acts are among them"
+    for line in lines:
+        words = shlex.split(line.replace("; ", " && "), comments=True)
+        words = list(itertools.takewhile(lambda word: word not in ("&&", ">"), words))
+        verb = next(n for n in range(len(words), 0, -1) if tuple(words[:n]) in parsers)
+        try:
+            parsers[tuple(words[:verb])].parse_args(words[verb:])
+        except SystemExit:
+            pytest.fail(f"{line}: {capsys.readouterr().err}")
 
 
 @pytest.mark.parametrize("verb", cli.FORMER_VERBS)

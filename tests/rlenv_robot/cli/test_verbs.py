@@ -42,6 +42,27 @@ def test_help_lists_the_verbs_without_their_module(parser: argparse.ArgumentPars
     assert "verbs_of_a_test" not in sys.modules
 
 
+def test_verbs_stand_below_their_headings() -> None:
+    parser = argparse.ArgumentParser(prog="prog", formatter_class=HelpFormatter)
+    plain = Verb("verbs_of_a_test", "say it")
+    add_verbs(parser, {
+        "shout": plain._replace(heading="loud"), "cough": plain, "breathe": plain._replace(heading="calm"),
+        "call": plain._replace(heading="loud"),
+    })  # fmt: skip
+    lines = parser.format_help().partition("VERB\n")[2].splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "loud:",
+        "shout",
+        "call",
+        "calm:",
+        "breathe",
+        "others:",
+        "cough",
+    ]
+    assert lines[0].startswith("    loud")
+    assert lines[1].startswith("      shout    say it")
+
+
 def test_a_module_declares_one_verb_or_several(parser: argparse.ArgumentParser) -> None:
     args = parser.parse_args(["say", "--times", "3"])
     assert args.run(args) == 3

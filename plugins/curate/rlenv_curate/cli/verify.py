@@ -33,7 +33,7 @@ Examples:
   rlenv-robot data verify runs
   rlenv-robot data verify RUN --sign lab.key
   rlenv-robot data verify RUN --key 64-DIGITS-OF-THE-PUBLIC-KEY
-  rlenv-robot data verify RUN --request run.tsq      for a time-stamping authority (RFC 3161)
+  rlenv-robot data verify RUN --request run.tsq  # for a time-stamping authority (RFC 3161)
 """
     parser.add_argument("path", type=Path, help="a run, or a folder of runs")
     parser.add_argument("--key", metavar="KEY", help="ask for a signature by the owner of this public key")

@@ -1,4 +1,4 @@
-"""``rlenv-robot kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
+"""``rlenv-robot kaiwu``: run, evaluate, test and write projects of Tencent's Kaiwu framework."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
     from rlenv_robot.env import Environment
 
-__all__ = ["add", "add_new", "add_run", "add_test", "new", "run", "test"]
+__all__ = ["add", "add_eval", "add_new", "add_run", "add_test", "evaluate", "new", "run", "test"]
 
 _STYLES = ("document", "2024", "2025", "2026", "batch")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the subcommands ``run``, ``test`` and ``new``."""
+    """Declare the subcommands ``run``, ``eval``, ``test`` and ``new``."""
     parser.description = (
         "Run a project directory of Tencent's Kaiwu framework, with its agent and workflow unchanged, over any of our "
         "environments (docs/kaiwu.md)."
@@ -32,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     here = "rlenv_kaiwu.cli.kaiwu"
     verbs = {
         "run": Verb(f"{here}:add_run", "run a project's training workflow"),
+        "eval": Verb(f"{here}:add_eval", "play episodes with a saved model, and report scores"),
         "test": Verb(f"{here}:add_test", "test a project as its train_test.py does"),
         "new": Verb(f"{here}:add_new", "write a project to begin with"),
     }
@@ -96,6 +97,29 @@ Examples:
     )
     parser.add_argument("--address", help="of a Ray cluster (default: start Ray on this machine)")
     parser.set_defaults(run=run)
+
+
+def add_eval(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``kaiwu eval``."""
+    parser.description = (
+        "Play episodes with a saved model and the agent's exploit, as the platform evaluates, and print each episode's "
+        "score and the mean with its 95 % interval. Nothing is learned."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot kaiwu eval reach
+  rlenv-robot kaiwu eval reach --model 40 --episodes 100 --seed 7
+  rlenv-robot kaiwu eval reach --model kaiwu-runs/reach/ckpt/model.ckpt-40.pkl --robot tcp://10.0.0.7:5555
+"""
+    _add_project(parser)
+    parser.add_argument(
+        "--model", default="latest", metavar="MODEL",
+        help="a number or latest, of the models in the folder of --out, or a file model.ckpt-NUMBER.* (default latest)",
+    )  # fmt: skip
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="default 20")
+    parser.add_argument("--seed", type=int, default=0, help="of the first episode (default 0)")
+    parser.set_defaults(run=evaluate)
 
 
 def add_test(parser: argparse.ArgumentParser) -> None:
@@ -180,6 +204,38 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
     print("processes started: " + ", ".join(f"{role} {count}" for role, count in sorted(outcome.started.items())))
     if outcome.models:
         print(f"models {', '.join(map(str, outcome.models))} in {outcome.out / 'ckpt'}")
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Play episodes with a saved model; print and write the results. Return 1 if every episode failed."""
+    from rlenv_kaiwu.evaluation import evaluate_project, mean_interval, share_interval
+    from rlenv_kaiwu.project import open_project
+    from rlenv_robot.cli.output import counted, print_table
+
+    project = open_project(args.folder, args.algorithm, args.style)
+    result = evaluate_project(
+        project, _env(args, project.environment), out=_out(args), model=args.model, episodes=args.episodes,
+        bridge=_bridge(args), seed=args.seed,
+    )  # fmt: skip
+    words = {None: "", True: "success", False: "failure"}
+    rows = [
+        (str(number), f"{one.score:.3f}", str(one.steps), str(one.refused), words[one.success], one.end)
+        for number, one in enumerate(result.episodes)
+    ]
+    print_table(f"model {result.model}", ("episode", "score", "steps", "refused", "verdict", "end"), rows)
+    scores, verdicts = result.scores, result.verdicts
+    if failed := len(result.episodes) - len(scores):
+        print(f"{counted(failed, 'episode')} failed, since the environment did; they count in no score")
+    if not scores:
+        return 1
+    low, high = mean_interval(scores)
+    print(f"score {sum(scores) / len(scores):.3f} (95 % interval {low:.3f} to {high:.3f}), "
+          f"{counted(len(scores), 'episode')}")  # fmt: skip
+    if verdicts:
+        low, high = share_interval(verdicts)
+        print(f"success {sum(verdicts)} of {len(verdicts)} (95 % interval {low:.0%} to {high:.0%})")
+    print(f"results in {_out(args) / 'evaluation' / f'model-{result.model}.json'}")
     return 0
 
 

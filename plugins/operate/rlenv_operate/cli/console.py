@@ -10,10 +10,16 @@ from pathlib import Path
 
 from rlenv_operate.cli.page_options import add_page_options, page_options
 from rlenv_robot.cli.output import print_table, say
+from rlenv_robot.cli.verbs import add_act_examples
 
 __all__ = ["add", "add_tokens", "run", "run_tokens"]
 
 _ADDRESS = "tcp://127.0.0.1:5555"
+_TOKEN_EXAMPLES = {
+    "new": ("tokens --name ann --role operate", "tokens --name guest --role watch --days 7"),
+    "list": ("tokens",),
+    "revoke": ("tokens guest",),
+}
 _ROLES = ("operate", "move", "watch", "stop")
 
 
@@ -152,14 +158,6 @@ def _with_profile(args: argparse.Namespace) -> argparse.Namespace:
 def add_tokens(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``tokens``."""
     parser.description = "Make, list and revoke the tokens by which people log in to the operator's page."
-    parser.epilog = """
-Examples:
-
-  rlenv-robot operate tokens new tokens --name ann --role operate
-  rlenv-robot operate tokens new tokens --name guest --role watch --days 7
-  rlenv-robot operate tokens list tokens
-  rlenv-robot operate tokens revoke tokens guest
-"""
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a token and print it; only its digest is stored")
     new.add_argument("folder", help="of the list; it is made readable by its owner only")
@@ -171,6 +169,7 @@ Examples:
     revoke = acts.add_parser("revoke", help="take a person's tokens off the list; open pages are closed")
     revoke.add_argument("folder", help="of the list")
     revoke.add_argument("name", help="of the person")
+    add_act_examples(parser, _TOKEN_EXAMPLES)
     parser.set_defaults(run=run_tokens)
 
 

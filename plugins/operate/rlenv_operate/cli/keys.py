@@ -6,27 +6,29 @@ import argparse
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rlenv_robot.cli.verbs import add_act_examples
+
 if TYPE_CHECKING:
     from real.protocol.keys import Entry
 
 __all__ = ["add", "run"]
 
+_EXAMPLES = {
+    "new": ("robot-keys", "client-keys --server KEY-OF-THE-CONTROLLER"),
+    "show": ("robot-keys",),
+    "allow": (
+        "robot-keys KEY-OF-THE-CLIENT --role move --name desk",
+        "robot-keys KEY-OF-A-GUEST --role watch --name guest --days 7",
+    ),
+    "list": ("robot-keys",),
+    "revoke": ("robot-keys guest",),
+}
 _ROLES = ("operate", "move", "watch", "stop")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Make and list the keys by which robots and clients on different machines know each other."
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot keys new robot-keys
-  rlenv-robot robot keys new client-keys --server KEY-OF-THE-CONTROLLER
-  rlenv-robot robot keys allow robot-keys KEY-OF-THE-CLIENT --role move --name desk
-  rlenv-robot robot keys allow robot-keys KEY-OF-A-GUEST --role watch --name guest --days 7
-  rlenv-robot robot keys list robot-keys
-  rlenv-robot robot keys revoke robot-keys guest
-"""
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a key pair, on the robot's controller or on a client")
     new.add_argument("folder", help="for the keys; it is made readable by its owner only")
@@ -57,6 +59,7 @@ Examples:
     revoke = acts.add_parser("revoke", help="on the controller: take a client off the list, and cut its connections")
     revoke.add_argument("folder", help="of the controller's keys")
     revoke.add_argument("client", help="its public key, or its name; all keys of a name are revoked")
+    add_act_examples(parser, _EXAMPLES)
     parser.set_defaults(run=run)
 
 

@@ -234,15 +234,15 @@ def test_axe_finds_nothing_in_any_state_width_and_language(browser: Any, console
         if not page.evaluate("Boolean(window.axe)"):
             page.evaluate(AXE.read_text())
         focused = page.evaluate("document.activeElement.id")
-        for language in ("en", "zh"):
-            for name, width in WIDTHS.items():
-                page.set_viewport_size({"width": width, "height": 900})
-                violations = page.evaluate(f"axe.run({AXE_RULES})")["violations"]
-                if violations:
-                    found[f"{state}, {language}, {name}"] = [
-                        f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in violations
-                    ]
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, (state, language, name)
+        # Each width in one language here, in the other one in the test with or without WebGL.
+        for language, (name, width) in zip(("en", "zh"), list(WIDTHS.items())[:: 1 if webgl else -1], strict=True):
+            page.set_viewport_size({"width": width, "height": 900})
+            violations = page.evaluate(f"axe.run({AXE_RULES})")["violations"]
+            if violations:
+                found[f"{state}, {language}, {name}"] = [
+                    f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in violations
+                ]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (state, language, name)
             page.evaluate("document.querySelector('#language').click()")
         page.set_viewport_size({"width": 1280, "height": 900})
         if focused:

@@ -1,0 +1,126 @@
+"""A saved model is evaluated by its agent's ``exploit``, in the form of each year; mistakes are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plugins.kaiwu.tests.conftest import Corridor
+from rlenv_kaiwu.evaluation import evaluate_project, mean_interval, share_interval
+from rlenv_robot.cli.main import main
+from rlenv_robot.env import Environment
+
+WriteProject = Callable[[str], Path]
+CORRIDOR = "plugins.kaiwu.tests.conftest:Corridor"
+FORTH = [[0.0, 1.0]] * 6
+BACK_AT_3 = [[0.0, 1.0]] * 3 + [[1.0, 0.0]] + [[0.0, 1.0]] * 2
+
+BY_LIST = """
+    def exploit(self, list_obs_data):
+        rows = [self.table[data.feature] for data in list_obs_data]
+        return [ActData(act=1 if row[1] >= row[0] else 0) for row in rows]
+"""
+BARE = """
+    def exploit(self, observation):
+        (data,) = [self.observation_process({raw})]
+        row = self.table[data.feature]
+        return 1 if row[1] >= row[0] else 0
+
+    def reset(self{more}):
+        self.resets = getattr(self, "resets", 0) + 1
+        print("reset", self.resets)
+"""
+RAW = {"document": "observation", "2025": 'observation["obs"]', "2026": "observation"}
+
+
+def with_model(folder: Path, exploit: str, out: Path, table: list[list[float]] = FORTH, number: int = 7) -> Path:
+    """Add ``exploit`` to a project's agent, and a model to a run's folder."""
+    agent = folder / "agent_q" / "agent.py"
+    agent.write_text(agent.read_text(encoding="utf-8") + exploit, encoding="utf-8")
+    (out / "ckpt").mkdir(parents=True, exist_ok=True)
+    (out / "ckpt" / f"model.ckpt-{number}.json").write_text(json.dumps(table), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("year", ["document", "2024", "2025", "2026"])
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_model_plays_in_the_form_of_its_year(
+    write_project: WriteProject, tmp_path: Path, capsys: pytest.CaptureFixture[str], year: str, bare: bool
+) -> None:
+    if bare and year == "2024":
+        year = "document"  # has the same form
+    more = ", env_obs" if year == "2026" else ""
+    exploit = BARE.format(raw=RAW[year], more=more) if bare else BY_LIST
+    folder = with_model(write_project(year), exploit, tmp_path / "out")
+    world = Corridor()
+    result = evaluate_project(folder, Environment(world), out=tmp_path / "out", episodes=3)
+    assert result.model == 7
+    assert [(one.score, one.steps, one.refused, one.end) for one in result.episodes] == [
+        (pytest.approx(0.96), 5, 0, "terminated")
+    ] * 3
+    assert world.seeds[0] == 0
+    assert capsys.readouterr().out.count("reset ") == (3 if bare else 0)
+    written = json.loads((tmp_path / "out" / "evaluation" / "model-7.json").read_text())
+    assert written["mean_score"] == pytest.approx(0.96)
+    assert len(written["episodes"]) == 3
+
+
+def test_the_verb_reports_episodes_and_intervals(
+    write_project: WriteProject, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    folder = str(with_model(write_project("2025"), BY_LIST, out))
+    with_model(Path(folder), "", out, BACK_AT_3, 9)
+    for model, line in (("7", "score 0.960 (95 % interval 0.960 to 0.960), 4 episodes"),
+                        ("latest", "score -0.400 (95 % interval -0.400 to -0.400), 4 episodes")):  # fmt: skip
+        words = ["kaiwu", "eval", folder, "--env", CORRIDOR, "--out", str(out), "--episodes", "4", "--model", model]
+        assert main(words) == 0
+        assert line in capsys.readouterr().out
+    words[-1] = str(out / "ckpt" / "model.ckpt-7.json")
+    assert main(words) == 0
+    assert "model 7:" in capsys.readouterr().out
+    assert not (out / "ckpt" / "model.ckpt-10.json").exists(), "nothing was learned"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--model", "8"), "model '8' is not in"),
+        (("--model", "best.pkl"), "--model is 'best.pkl', allowed are 'latest', a number, or a file model.ckpt-NUMBER"),
+        (("--out", "nowhere"), "has no model: train one with rlenv-robot kaiwu run, or name a file with --model"),
+        (("--episodes", "0"), "--episodes is 0, it must be at least 1"),
+        ((), "exploit of Agent returned None: agent.py must define it"),
+    ],
+)
+def test_mistakes_are_one_line(
+    write_project: WriteProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], more: tuple[str, ...], told: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    none = "\n    def exploit(self, list_obs_data):\n        pass\n"
+    folder = with_model(write_project("2025"), none, tmp_path / "out")
+    assert main(["kaiwu", "eval", str(folder), "--env", CORRIDOR, "--out", "out", *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert not (tmp_path / "nowhere" / "ckpt").exists()
+
+
+def test_episodes_of_a_broken_environment_count_in_no_score(write_project: WriteProject, tmp_path: Path) -> None:
+    folder = with_model(write_project("2026"), BY_LIST, tmp_path / "out")
+    world = Corridor()
+    world.fails = 2
+    result = evaluate_project(folder, Environment(world), out=tmp_path / "out", episodes=3)
+    assert [one.end for one in result.episodes] == ["failed", "failed", "terminated"]
+    assert result.scores == [pytest.approx(0.96)]
+
+
+def test_intervals() -> None:
+    # The examples of Newcombe, Statistics in Medicine 17 (1998), Table I, method 3.
+    for hits, count, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (1, 29, 0.0061, 0.1718)):
+        assert share_interval([True] * hits + [False] * (count - hits)) == pytest.approx((low, high), abs=5e-5)
+    assert share_interval([True] * 5)[1] == 1.0
+    low, high = mean_interval([0.0, 1.0] * 50)
+    assert (low, high) == (pytest.approx(0.4, abs=0.02), pytest.approx(0.6, abs=0.02))
