@@ -163,6 +163,8 @@ ADVICE: Mapping[str, str] = {
     "copy": "leave it out, or keep it on the original's side of a split",
     "stall": "cut the pause out, or leave the episode out: a policy learns to stand",
     "idle": "cut the rest off: a policy learns to stand",
+    "reversed": "look at the sign and the calibration of the joint; leave the episode out, or change its sign",
+    "spike": "look at the sensor and its bus; replace the value by its neighbours, or leave the episode out",
     "jump": "look at the device that commands; leave the episode out",
 }
 """Kind of finding -> advice on what to do about it."""
