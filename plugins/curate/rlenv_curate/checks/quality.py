@@ -20,7 +20,9 @@ __all__ = ["QUALITY", "WEIGHTS", "check_data", "scores"]
 
 WEIGHTS: Mapping[str, float] = {
     **dict.fromkeys(ADVICE, 0.5),
-    **dict.fromkeys(("blank", "frozen", "swapped", "not_finite", "lost", "camera", "clock", "copy", "reversed"), 1.0),
+    **dict.fromkeys(
+        ("blank", "frozen", "swapped", "not_finite", "lost", "camera", "clock", "copy", "reversed", "turned"), 1.0
+    ),
     **dict.fromkeys(("lag", "moved", "colour", "gap", "dropped", "blurred", "exposure"), 0.8),
     **dict.fromkeys(("clipped", "limited", "idle", "no_end", "range"), 0.3),
 }

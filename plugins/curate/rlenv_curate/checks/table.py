@@ -154,6 +154,8 @@ ADVICE: Mapping[str, str] = {
     "exposure": "fix exposure and light; leave the episode out, or augment brightness in training",
     "blurred": "fix the focus, and clean the lens; leave the episode out",
     "colour": "exchange red and blue when reading, or leave the episode out; look at the recorder's order of colours",
+    "turned": "turn the images back when reading, or leave the episode out; look at the camera's mount and settings",
+    "glitch": "look at the camera's cable and the decoder; replace the images by their neighbours",
     "swapped": "exchange the cameras of the episode; name cameras by their serial number, not by their port",
     "moved": "fasten the camera; leave the episode out, or augment crops in training",
     "shaken": "fasten the camera; leave the episode out",
