@@ -154,6 +154,7 @@ ADVICE: Mapping[str, str] = {
     "exposure": "fix exposure and light; leave the episode out, or augment brightness in training",
     "blurred": "fix the focus, and clean the lens; leave the episode out",
     "colour": "exchange red and blue when reading, or leave the episode out; look at the recorder's order of colours",
+    "mixed": "give the episode its own images back, or leave it out; look at what names and numbers the videos",
     "turned": "turn the images back when reading, or leave the episode out; look at the camera's mount and settings",
     "glitch": "look at the camera's cable and the decoder; replace the images by their neighbours",
     "swapped": "exchange the cameras of the episode; name cameras by their serial number, not by their port",
