@@ -63,10 +63,12 @@ def stretches(flags: np.ndarray, least: int, bridged: int = 2) -> list[tuple[int
 
 
 def check_camera(camera: Camera) -> list[Finding]:
-    """Find blank, wrongly exposed, blurred, frozen, moved, shaken and miscoloured images of one camera."""
+    """Find blank, wrongly exposed, blurred, frozen, moved, turned, shaken, miscoloured and broken images of a
+    camera.
+    """
     if not camera.signals:
         return []
-    checks = (_blank, _exposure, _blurred, _frozen, _colour, _moved_between, _moved_within, _shaken)
+    checks = (_blank, _glitches, _exposure, _blurred, _frozen, _colour, _turned, _moved_between, _moved_within, _shaken)
     return explained([finding for check in checks for finding in check(camera)])
 
 
@@ -88,6 +90,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return False
     if cause.kind == "shaken" and finding.kind in ("moved", "doubled", "dropped"):
         return cause.first <= finding.first <= cause.last
+    if cause.kind == "turned" and finding.kind in ("moved", "lag"):
+        return True
     if cause.kind not in _CAUSES:
         return False
     if finding.kind in _CAUSES and _CAUSES.index(finding.kind) <= _CAUSES.index(cause.kind):
@@ -128,6 +132,30 @@ def _blank(camera: Camera) -> Iterator[Finding]:
             level = float(np.median(signals.mean[first : last + 1]))
             text = f"one colour, of brightness {level:.0f} of 255, {_seconds(camera, episode, first, last)}"
             yield _finding(camera, "blank", episode, first, last, text)
+
+
+_GLITCH, _GLITCH_TIMES = 8.0, 4.0
+"""Least difference of a broken image from those before and after it, in grey levels, and as a multiple of the
+difference of these two, and of the largest in a usual episode."""
+
+
+def _glitches(camera: Camera) -> Iterator[Finding]:
+    """Find single images unlike the one before and the one after, which are alike."""
+    away = {episode: _oddness(signals.tiny.astype(np.int16)) for episode, signals in camera.signals.items()}
+    usual = float(np.median([off.max(initial=0) for off, _ in away.values()])) if len(away) > 2 else 0.0
+    for episode, (off, apart) in away.items():
+        own = float(np.quantile(off, 0.9)) if len(off) else 0.0
+        high = off > np.maximum(max(_GLITCH, _GLITCH_TIMES * max(own, usual)), _GLITCH_TIMES * apart)
+        places = np.flatnonzero(high) + 1
+        if len(places):
+            text = f"{len(places)} single images unlike those before and after, by up to {off.max():.0f} grey levels"
+            yield _finding(camera, "glitch", episode, int(places[0]), int(places[-1]), text)
+
+
+def _oddness(tiny: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lesser difference of each image from its two neighbours, and the difference of these, (N - 2,)."""
+    steps = np.abs(np.diff(tiny, axis=0)).mean(1)
+    return np.minimum(steps[:-1], steps[1:]), np.abs(tiny[2:] - tiny[:-2]).mean(1)
 
 
 def _images_in(camera: Camera, signals: CameraSignals, seconds: float) -> int:
@@ -274,6 +302,36 @@ def _of_samples(signals: CameraSignals, flags: np.ndarray) -> Iterator[tuple[int
     places = np.searchsorted(signals.rows, signals.sample_rows)
     for first, last in stretches(flags, min(3, len(flags)), 1):
         yield int(places[first]), int(places[last])
+
+
+_UPRIGHT, _UPRIGHT_GAIN = 0.6, 0.3
+"""Least correlation with the camera's usual image, of a usual episode and of one that is turned back; and how much less
+it is as recorded."""
+_TURNS = {"upside down": np.s_[::-1, ::-1], "mirrored": np.s_[:, ::-1], "mirrored top to bottom": np.s_[::-1]}
+"""How images may be turned, and the index that turns them back."""
+
+
+def _turned(camera: Camera) -> Iterator[Finding]:
+    """Find episodes whose median image fits that of the other episodes when it is turned or mirrored."""
+    usual = _usual_image(camera)
+    own = {episode: np.median(signals.samples, 0) for episode, signals in camera.signals.items()}
+    upright = {episode: _likeness(image, usual) for episode, image in own.items()}
+    if len(own) < 3 or float(np.median(list(upright.values()))) < _UPRIGHT:
+        return
+    for episode, image in own.items():
+        fits = {name: _likeness(image[index], usual) for name, index in _TURNS.items()}
+        name = max(fits, key=lambda one: fits[one])
+        if fits[name] > _UPRIGHT and fits[name] - upright[episode] > _UPRIGHT_GAIN:
+            text = f"the images are {name}: turned back, their correlation with the usual image is {fits[name]:.2f}, " \
+                   f"as recorded {upright[episode]:.2f}"  # fmt: skip
+            yield _finding(camera, "turned", episode, 0, len(camera.signals[episode].rows) - 1, text)
+
+
+def _likeness(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the correlation of two images; 0 for an image of one colour."""
+    one, other = one - one.mean((0, 1)), other - other.mean((0, 1))
+    scale = float(np.sqrt((one**2).sum() * (other**2).sum()))
+    return float((one * other).sum()) / scale if scale > 0 else 0.0
 
 
 def check_swapped(cameras: list[Camera]) -> list[Finding]:

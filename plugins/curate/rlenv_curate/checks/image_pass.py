@@ -16,7 +16,7 @@ from recorder.table.table import ImageSource, Table, VideoSpan
 from rlenv_curate.checks.camera_signals import CameraSignals, signals_of
 from rlenv_curate.checks.cameras import Camera, check_camera, check_swapped, explained
 from rlenv_curate.checks.image_timing import check_image_timing
-from rlenv_curate.checks.joints_in_images import check_exchanged, check_order, read_joints
+from rlenv_curate.checks.joints_in_images import check_exchanged, check_mixed, check_order, read_joints
 from rlenv_curate.checks.motion import element_motion, element_positions, joint_fields, speeds
 from rlenv_curate.checks.table import DataSet, Finding
 from rlenv_curate.checks.thumbnails import Strip, read_images, read_video
@@ -60,7 +60,8 @@ def check_images(data_set: DataSet, cameras: list[Camera]) -> list[Finding]:
     findings += _without(check_swapped(cameras), findings, ("swapped",))
     for camera in cameras:
         reader = of_camera.get(camera.name)
-        ahead = check_order(reader) if reader else []
+        mixed = check_mixed(reader) if reader else []
+        ahead = [*mixed, *_without(check_order(reader), mixed, ("dropped",))] if reader else []
         timing = check_image_timing(camera, elements, None if reader is None else reader.rejects)
         findings += [*check_camera(camera), *ahead, *_without(timing, ahead, ("dropped", "lag"))]
     return sorted(explained(findings), key=lambda finding: finding.episode)

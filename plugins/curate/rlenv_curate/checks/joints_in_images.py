@@ -14,7 +14,7 @@ import numpy as np
 from rlenv_curate.checks.cameras import Camera, spread_of
 from rlenv_curate.checks.table import Finding
 
-__all__ = ["JointReader", "check_exchanged", "check_order", "read_joints"]
+__all__ = ["JointReader", "check_exchanged", "check_mixed", "check_order", "read_joints"]
 
 _FOLDS, _FEWEST_EPISODES, _FEWEST_IMAGES = 10, 5, 30
 """Parts of a set of which each is judged by a model of the others; fewest episodes, and images of an episode."""
@@ -219,4 +219,44 @@ def _misfit(reader: JointReader, shown: JointReader, episode: int) -> float:
     """Return the mean misfit of the joints that one camera's model reads from the images of another camera."""
     signals = shown.camera.signals[episode]
     error = (reader.read(signals.tiny, episode) - reader.places[episode][signals.rows]) / reader.bias
+    return float(np.minimum(error[:, reader.used] ** 2, _WORST).mean())
+
+
+# ---- images of another episode ----
+
+_AWAY, _FITS, _NEARER = 2.0, 0.6, 0.25
+"""Misfit of an episode's images, as a multiple of the usual one, from which they are compared with other joints; the
+largest misfit to these, in the same unit and as a share of their own. The model has learned from the other episode's
+own images, so copies of them fit better than usual."""
+_COMMON = 0.5
+"""Share of the images for which the other episode must have joints."""
+
+
+def check_mixed(reader: JointReader) -> list[Finding]:
+    """Find episodes whose images fit the joints of another episode, and not their own."""
+    own = {episode: _misfit(reader, reader, episode) for episode in reader.models}
+    usual = float(np.median(list(own.values())))
+    findings = []
+    for episode in [number for number, misfit in own.items() if misfit > _AWAY * usual]:
+        others = {other: _misfit_to(reader, episode, other) for other in reader.models if other != episode}
+        best = min(others, key=lambda other: others[other])
+        if others[best] < min(_FITS * usual, _NEARER * own[episode]):
+            rows = reader.camera.signals[episode].rows
+            text = (
+                f"the images fit the joints of episode {best} and not their own: with these, "
+                f"{others[best] / own[episode]:.0%} of the misfit is left"
+            )
+            findings.append(
+                Finding("mixed", episode, f"camera {reader.camera.name}", int(rows[0]), int(rows[-1]), text)
+            )
+    return findings
+
+
+def _misfit_to(reader: JointReader, episode: int, other: int) -> float:
+    """Return the misfit of an episode's images to the joints of another one; infinite for one that is too short."""
+    signals, places = reader.camera.signals[episode], reader.places[other]
+    common = signals.rows < len(places)
+    if common.mean() < _COMMON:
+        return np.inf
+    error = (reader.read(signals.tiny[common], episode) - places[signals.rows[common]]) / reader.bias
     return float(np.minimum(error[:, reader.used] ** 2, _WORST).mean())

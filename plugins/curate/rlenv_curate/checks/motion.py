@@ -1,4 +1,4 @@
-"""Find pauses, idle ends and jumps in the motion of episodes."""
+"""Find pauses, idle ends, jumps of commands and spikes of measurements in the motion of episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hal import Field
 from rlenv_curate.checks.table import DataSet, Finding, element_of, group_of, runs_of, values_of
 
-__all__ = ["check_motion", "element_motion", "element_positions", "joint_fields", "speeds"]
+__all__ = ["check_motion", "element_motion", "element_positions", "gripper_elements", "joint_fields", "speeds"]
 
 _POSITIONS = ("position", "state", "qpos", "joint", "pose")
 """Words in the name of a measurement of positions."""
@@ -66,9 +66,9 @@ _MOST = 0.5
 
 
 def check_motion(data_set: DataSet) -> list[Finding]:
-    """Find long pauses amid episodes, long rests at their ends, and jumps of commands."""
+    """Find long pauses amid episodes, long rests at their ends, jumps of commands, and spikes of measured positions."""
     period = data_set.period_s
-    findings = list(_jumps(data_set))
+    findings = [*_jumps(data_set), *_spikes(data_set)]
     if period is not None and data_set.commands:
         findings += _pauses(data_set, period)
     return sorted(findings, key=lambda finding: finding.episode)
@@ -165,7 +165,7 @@ def _jumps(data_set: DataSet) -> Iterator[Finding]:
                 continue
             own = np.quantile(one, 0.98, axis=0)
             limit = np.maximum(_JUMP, _JUMP_TIMES * np.maximum(own, usual if len(steps) > 2 else own))
-            high = (one > limit) & ~_grips(field)
+            high = (one > limit) & ~gripper_elements(field)
             if high.any():
                 element = int(np.argmax((one / limit).max(0)))
                 frames = np.flatnonzero(high[:, element]) + 2
@@ -176,7 +176,7 @@ def _jumps(data_set: DataSet) -> Iterator[Finding]:
                 yield Finding("jump", number, element_of(field, element), int(frames[0]), int(frames[-1]), text)
 
 
-def _grips(field: Field) -> np.ndarray:
+def gripper_elements(field: Field) -> np.ndarray:
     """Return whether each element is of a gripper or hand by its name, (n,)."""
     names = [f"{field.name} {element}".lower() for element in field.elements] or [field.name.lower()] * field.size
     return np.array([any(word in name for word in _GRIPPERS) for name in names], bool)
@@ -187,3 +187,45 @@ def _command_steps(rows: np.ndarray, field: Field, spread: np.ndarray) -> np.nda
     values = values_of(rows[1:], field).astype(float)
     steps = np.abs(np.diff(values, axis=0)) / np.where(spread > 0, spread, np.inf)
     return np.where(np.isfinite(steps), steps, 0)
+
+
+# ---- spikes ----
+
+_TURNS = np.array([2 * np.pi, 360.0])
+"""A whole turn, by which an angle jumps at the end of its range."""
+_SPIKE, _SPIKE_TIMES = 0.1, 5.0
+"""Least deviation of a single value from its neighbours on both sides, as a share of its range, and as a multiple of
+half their distance and of the usual largest deviation."""
+
+
+def _spikes(data_set: DataSet) -> Iterator[Finding]:
+    """Find single measured positions far from the values before and after them, which agree."""
+    for field in joint_fields(data_set):
+        spread = data_set.spread[field.name]
+        if field in data_set.commands or not (spread > 0).any():
+            continue
+        episodes = [values_of(rows, field).astype(float) / np.where(spread > 0, spread, np.inf)
+                    for rows in data_set.episodes()]  # fmt: skip
+        deviations = [_deviations(one) for one in episodes]
+        usual = np.median([one[0].max(0, initial=0) for one in deviations], axis=0)
+        for number, (off, apart) in enumerate(deviations):
+            if len(off) < 20:
+                continue
+            own = np.quantile(off, 0.98, axis=0)
+            limit = np.maximum(_SPIKE, _SPIKE_TIMES * np.maximum(own, usual if len(deviations) > 2 else own))
+            turn = (np.abs((off * spread)[..., None] / _TURNS - 1) < 0.05).any(-1)
+            high = (off > np.maximum(limit, _SPIKE_TIMES * apart)) & ~turn
+            for element in np.flatnonzero(high.any(0)).tolist():
+                frames = np.flatnonzero(high[:, element]) + 1
+                text = (
+                    f"{len(frames)} single values far from those before and after them, the farthest by "
+                    f"{off[high[:, element], element].max():.0%} of the range"
+                )
+                yield Finding("spike", number, element_of(field, element), int(frames[0]), int(frames[-1]), text)
+
+
+def _deviations(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far each value is from the mean of its neighbours, and half of how far these are apart, (R - 2, n)."""
+    before, middle, after = values[:-2], values[1:-1], values[2:]
+    off = np.abs(middle - (before + after) / 2)
+    return np.nan_to_num(off), np.nan_to_num(np.abs(after - before) / 2)

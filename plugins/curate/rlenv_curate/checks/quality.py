@@ -9,6 +9,7 @@ import numpy as np
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
 from rlenv_curate.checks.copies import check_copies
+from rlenv_curate.checks.following import check_following
 from rlenv_curate.checks.image_pass import Report, check_images, read_cameras
 from rlenv_curate.checks.motion import check_motion
 from rlenv_curate.checks.table import ADVICE, DataSet, Finding, check_table
@@ -19,7 +20,9 @@ __all__ = ["QUALITY", "WEIGHTS", "check_data", "scores"]
 
 WEIGHTS: Mapping[str, float] = {
     **dict.fromkeys(ADVICE, 0.5),
-    **dict.fromkeys(("blank", "frozen", "swapped", "not_finite", "lost", "camera", "clock", "copy"), 1.0),
+    **dict.fromkeys(
+        ("blank", "frozen", "swapped", "not_finite", "lost", "camera", "clock", "copy", "reversed", "turned"), 1.0
+    ),
     **dict.fromkeys(("lag", "moved", "colour", "gap", "dropped", "blurred", "exposure"), 0.8),
     **dict.fromkeys(("clipped", "limited", "idle", "no_end", "range"), 0.3),
 }
@@ -50,6 +53,7 @@ def check_data(table: Table, cameras: Sequence[str] | None = None, report: Repor
         *check_videos(table, decode=cameras is not None and not cameras),
         *undecodable,
         *check_motion(data_set),
+        *check_following(data_set),
         *check_copies(data_set, films),
         *check_images(data_set, films),
     ]

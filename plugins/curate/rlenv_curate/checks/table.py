@@ -154,6 +154,9 @@ ADVICE: Mapping[str, str] = {
     "exposure": "fix exposure and light; leave the episode out, or augment brightness in training",
     "blurred": "fix the focus, and clean the lens; leave the episode out",
     "colour": "exchange red and blue when reading, or leave the episode out; look at the recorder's order of colours",
+    "mixed": "give the episode its own images back, or leave it out; look at what names and numbers the videos",
+    "turned": "turn the images back when reading, or leave the episode out; look at the camera's mount and settings",
+    "glitch": "look at the camera's cable and the decoder; replace the images by their neighbours",
     "swapped": "exchange the cameras of the episode; name cameras by their serial number, not by their port",
     "moved": "fasten the camera; leave the episode out, or augment crops in training",
     "shaken": "fasten the camera; leave the episode out",
@@ -163,6 +166,8 @@ ADVICE: Mapping[str, str] = {
     "copy": "leave it out, or keep it on the original's side of a split",
     "stall": "cut the pause out, or leave the episode out: a policy learns to stand",
     "idle": "cut the rest off: a policy learns to stand",
+    "reversed": "look at the sign and the calibration of the joint; leave the episode out, or change its sign",
+    "spike": "look at the sensor and its bus; replace the value by its neighbours, or leave the episode out",
     "jump": "look at the device that commands; leave the episode out",
 }
 """Kind of finding -> advice on what to do about it."""

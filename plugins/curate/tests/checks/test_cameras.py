@@ -111,6 +111,16 @@ def doubled(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return pixels[index]
 
 
+def at_once(noise: int) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+    """Black images, or ones of noise, at three places."""
+
+    def apply(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        pixels[[40, 90, 93]] = rng.integers(0, noise + 1, pixels[:3].shape)
+        return pixels
+
+    return apply
+
+
 FAULTS: dict[str, tuple[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]] = {
     "black": ("blank", part(np.zeros_like)),
     "one colour": ("blank", part(lambda pixels: np.full_like(pixels, 128))),
@@ -121,6 +131,10 @@ FAULTS: dict[str, tuple[str, Callable[[np.ndarray, np.random.Generator], np.ndar
     "elsewhere": ("moved", lambda pixels, _: shifted(pixels, np.tile([5, 3], (FRAMES, 1)))),
     "pushed": ("moved", part(lambda pixels: shifted(pixels, np.tile([3, 2], (len(pixels), 1))))),
     "colours": ("colour", lambda pixels, _: pixels[..., ::-1]),
+    "upside down": ("turned", lambda pixels, _: pixels[:, ::-1, ::-1]),
+    "mirrored": ("turned", lambda pixels, _: pixels[:, :, ::-1]),
+    "one black": ("glitch", at_once(0)),
+    "one noisy": ("glitch", at_once(255)),
     "late": ("lag", lambda pixels, _: pixels[np.maximum(np.arange(FRAMES) - 8, 0)]),
     "doubled": ("doubled", doubled),
 }

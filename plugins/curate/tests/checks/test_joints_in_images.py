@@ -13,6 +13,7 @@ from rlenv_curate.checks.cameras import Camera  # noqa: E402
 from rlenv_curate.checks.joints_in_images import (  # noqa: E402
     JointReader,
     check_exchanged,
+    check_mixed,
     check_order,
     read_joints,
 )
@@ -83,6 +84,16 @@ def test_cameras_that_look_the_same_and_are_exchanged() -> None:
         ("swapped", ILL, "camera cam0"),
         ("swapped", ILL, "camera cam1"),
     ]
+
+
+def test_images_of_another_episode() -> None:
+    own = camera(0)
+    mixed = replace(own, signals={**own.signals, ILL: own.signals[ILL - 1]})
+    (finding,) = check_mixed(reader(mixed))
+    assert (finding.kind, finding.episode, finding.field) == ("mixed", ILL, "camera cam0")
+    assert f"episode {ILL - 1} " in finding.message
+    for good in (own, camera(0, lost), camera(0, shows=1)):
+        assert check_mixed(reader(good)) == []
 
 
 def test_a_lag_is_rejected_where_the_images_show_none() -> None:
