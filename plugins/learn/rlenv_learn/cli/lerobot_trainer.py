@@ -68,7 +68,7 @@ def train_by_lerobot(args: argparse.Namespace, source: SourceData, episodes: Seq
         raise ValueError(f"{folder} exists; LeRobot's policy is a new folder")
     training = work / "run"
     root, numbers = _begun(args, source, episodes, work)
-    command = _command(args, root, numbers, training)
+    command = _command(args, source, root, numbers, training)
     saved = training / "checkpoints" / "last" / "pretrained_model"
     if args.resume and (begun := saved / "train_config.json").is_file():
         command = [*command[:3], f"--config_path={begun}", "--resume=true"]
@@ -163,16 +163,13 @@ def _root(
     """Return a LeRobot data set to train on, and the numbers of its episodes to use; None for all."""
     from recorder.formats.images import Filming
     from recorder.formats.registry import writable_format
-    from recorder.images.sources import ImageSources
     from recorder.table.combine import subset
 
     described = Path(args.set) / "meta" / "info.json"
     if described.is_file() and json.loads(described.read_text()).get("codebase_version") == _VERSION:
         return Path(args.set).absolute(), [source.table.episode_id(number).episode for number in episodes]
     names = source.table.layout.observation.names
-    seen = bool(ImageSources(source.table).cameras()) or any(
-        field.is_image for field in source.table.layout.observation
-    )
+    seen = _sees(source)
     if not seen and len(names) < 2:
         raise ValueError(
             f"{args.set} has no camera and one observation, {names[0]!r}; LeRobot's methods want a camera, or a state "
@@ -184,7 +181,15 @@ def _root(
     return (work / "set").absolute(), None
 
 
-def _command(args: argparse.Namespace, root: Path, episodes: Sequence[int] | None, training: Path) -> list[str]:
+def _sees(source: SourceData) -> bool:
+    from recorder.images.sources import ImageSources
+
+    return bool(ImageSources(source.table).cameras()) or any(f.is_image for f in source.table.layout.observation)
+
+
+def _command(
+    args: argparse.Namespace, source: SourceData, root: Path, episodes: Sequence[int] | None, training: Path
+) -> list[str]:
     import torch
 
     chunk = args.chunk or (16 if args.method == "diffusion" else 30)
@@ -204,7 +209,8 @@ def _command(args: argparse.Namespace, root: Path, episodes: Sequence[int] | Non
     if rate is not None:
         command.append(f"--policy.optimizer_lr={rate}")
         command += [f"--policy.optimizer_lr_backbone={rate}"] * (args.method == "act")
-    if args.method == "act" and not any(_BACKBONE in option for option in given) and not _has_weights():
+    named = any(_BACKBONE in option for option in given)
+    if args.method == "act" and not named and _sees(source) and not _has_weights():
         command.append(_RANDOM)
     if episodes is not None:
         command.append(f"--dataset.episodes={json.dumps(list(episodes))}")
