@@ -44,6 +44,7 @@ from lerobot.policies.act.configuration_act import ACTConfig  # noqa: E402
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors  # noqa: E402
 from lerobot.policies.pretrained import PreTrainedPolicy  # noqa: E402
 from lerobot.processor import PolicyProcessorPipeline  # noqa: E402
+from lerobot.processor.converters import policy_action_to_transition, transition_to_policy_action  # noqa: E402
 from lerobot.scripts.lerobot_eval import eval_policy  # noqa: E402
 
 SIZE, LONGEST, AFTER, FIRST_JUDGED = 96, 200, 4, 100_000
@@ -180,7 +181,8 @@ def record(args: argparse.Namespace) -> None:
 def opened(path: str) -> tuple[PreTrainedPolicy, PolicyProcessorPipeline, PolicyProcessorPipeline]:
     """Return a policy with LeRobot's processors before and after it; those of our files do nothing."""
     if not Path(path).is_dir():
-        return OurFile(path), PolicyProcessorPipeline(steps=[]), PolicyProcessorPipeline(steps=[])
+        converters = {"to_transition": policy_action_to_transition, "to_output": transition_to_policy_action}
+        return OurFile(path), PolicyProcessorPipeline(steps=[]), PolicyProcessorPipeline(steps=[], **converters)
     model = get_policy_class(json.loads((Path(path) / "config.json").read_text())["type"]).from_pretrained(path)
     return model, *make_pre_post_processors(model.config, pretrained_path=path)
 

@@ -24,6 +24,8 @@ __all__ = ["save_lerobot_file"]
 _IMAGES = "observation.images"
 _AGREEMENT = 1e-3
 """Largest difference of an action from LeRobot's own, in the scale of the action."""
+_LEAST = 1e-6
+"""Smallest scale by which a difference is divided."""
 
 
 def save_lerobot_file(
@@ -72,16 +74,18 @@ def save_lerobot_file(
 
 def _difference(saved: EpisodicPolicy, policy: LeRobotPolicy, fields: _LeRobotFields) -> float:
     """Return the largest difference of two policies' actions in two chunks and a half of random observations."""
-    rng, most = np.random.default_rng(0), 0.0
+    rng, differences = np.random.default_rng(0), []
+    scale = fields.get_buffer("_action_scale").numpy()
+    scale = np.where(scale > _LEAST, scale, 1.0)  # an action that never changes
     saved.reset()
     policy.reset()
     for _ in range(5 * max(fields.execution.execute, 4) // 2):
         frame = fields.random_observation(rng)
         chosen = (saved.act(frame), policy.act(frame))
         ours, theirs = (np.concatenate([np.ravel(one[field.name]) for field in policy.action]) for one in chosen)
-        most = max(most, float(np.abs((ours - theirs) / fields.get_buffer("_action_scale").numpy()).max()))
+        differences.append(np.abs((ours - theirs) / scale).max())
     policy.reset()
-    return most
+    return float(np.max(differences))
 
 
 class _LeRobotFields(nn.Module):
