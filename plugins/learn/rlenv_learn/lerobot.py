@@ -18,7 +18,8 @@ from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, over_budget
 
 __all__ = ["LeRobotPolicy", "load_lerobot"]
 
-_STATES, _IMAGES, _ACTION = ("observation.state", "observation.environment_state"), "observation.images.", "action"
+_STATES, _ACTION = ("observation.state", "observation.environment_state"), "action"
+_IMAGE, _IMAGES = "observation.image", "observation.images."
 _CONFIG, _WEIGHTS, _DATA, _TRAINING = "config.json", "model.safetensors", "info.json", "train_config.json"
 _UNITS, _ABOUT = "rlenv_robot.json", "about.json"
 
@@ -29,7 +30,8 @@ class LeRobotPolicy:
     LeRobot's vectors ``observation.state``, ``observation.environment_state`` (optional) and ``action`` have the fields
     that `rlenv_formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. Those of other data sets
     are one field each: ``state``, ``environment_state`` and ``target``, in the set's own units. An image
-    ``observation.images.<camera>`` is the field ``<camera>_image``, unless the data set names another one. The fields
+    ``observation.images.<camera>`` is the field ``<camera>_image``, unless the data set names another one, and
+    ``observation.image`` is ``observation_image_image``, as in our reader of LeRobot's sets. The fields
     are described in the data set's ``meta/info.json``, which is read from ``info.json`` in the policy's folder, or from
     the data set that ``train_config.json`` names.
 
@@ -37,6 +39,14 @@ class LeRobotPolicy:
 
     Args:
         path: the folder, such as ``outputs/train/.../checkpoints/last/pretrained_model``.
+
+    Attributes:
+        action: the spec of one action.
+        vectors: LeRobot's name of a vector -> the spec of its fields.
+        images: LeRobot's name of an image -> the name of its field.
+        model: LeRobot's policy.
+        before: LeRobot's processor of what the model takes.
+        after: LeRobot's processor of what it answers.
 
     Raises:
         RobotError: LeRobot is not installed, or a file is missing or damaged.
@@ -52,19 +62,17 @@ class LeRobotPolicy:
         self.data_set, self.data_folder = _description(folder)
         self.about = _read(folder / _ABOUT) if (folder / _ABOUT).is_file() else {}
         features = dict(self.data_set.get("features", {}))
-        self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
+        self.vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
         self.action = _spec(features, _ACTION, self.path)
-        cameras = [name for name in config.get("input_features", {}) if name.startswith(_IMAGES)]
+        cameras = [name for name in config.get("input_features", {}) if _is_image(name)]
         seen = {name: _spec(features, name, self.path).fields[0] for name in cameras if name in features}
-        self._trained = (*(part for spec in self._vectors.values() for part in spec), *seen.values())
-        self._images = {
-            name: seen[name].name if name in seen else f"{name.removeprefix(_IMAGES)}_image" for name in cameras
-        }
+        self._trained = (*(part for spec in self.vectors.values() for part in spec), *seen.values())
+        self.images = {name: seen[name].name if name in seen else _image_name(name) for name in cameras}
         size = (folder / _WEIGHTS).stat().st_size
         if size > budget_bytes():
             raise over_budget(path, f"its {_WEIGHTS}", size)
         _refuse_classes(folder)
-        self._model, self._before, self._after = _load(folder, str(config.get("type")))
+        self.model, self.before, self.after = _load(folder, str(config.get("type")))
         self.reset()
 
     @property
@@ -88,7 +96,7 @@ class LeRobotPolicy:
         problems += [f"action: {line}" for line in self.action.difference(Spec(_ACTION, action.fields))]
         problems += [
             f"observation: there is no image {field!r} for {name}"
-            for name, field in self._images.items()
+            for name, field in self.images.items()
             if field not in observation
         ]
         if problems:
@@ -96,7 +104,7 @@ class LeRobotPolicy:
 
     def reset(self) -> None:
         """Discard the planned actions at the beginning of an episode."""
-        self._model.reset()
+        self.model.reset()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the action by field, clipped to its bounds, for observations with any leading axes."""
@@ -105,15 +113,15 @@ class LeRobotPolicy:
         first = self._trained[0]
         leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
         batch: JsonDict = {}
-        for name, spec in self._vectors.items():
+        for name, spec in self.vectors.items():
             parts = [np.asarray(observation[field.name]).reshape((-1, field.size)) for field in spec]
             batch[name] = torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
-        for name, field_name in self._images.items():
+        for name, field_name in self.images.items():
             image = np.ascontiguousarray(observation[field_name])
             image = image.reshape((-1, *image.shape[len(leading) :]))
             batch[name] = torch.from_numpy(image).permute(0, 3, 1, 2).float() / 255
         with torch.inference_mode():
-            vector = self._after(self._model.select_action(self._before(batch))).numpy()
+            vector = self.after(self.model.select_action(self.before(batch))).numpy()
         return self._named(vector, leading)
 
     def _named(self, vector: np.ndarray, leading: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -160,12 +168,23 @@ def _spec(features: JsonDict, name: str, path: str) -> Spec:
         raise RobotError(f"{path}: the fields of {name} can't be read: {error!r}") from error
 
 
+def _is_image(name: str) -> bool:
+    return name == _IMAGE or name.startswith(_IMAGES)
+
+
+def _image_name(name: str) -> str:
+    """Return the name of an image's field, as `imitate` names it."""
+    from rlenv_learn.imitation.set_windows import camera_field_name
+
+    return camera_field_name(name.removeprefix(_IMAGES))
+
+
 def _field(feature: JsonDict, name: str) -> Field:
     """Return the field of a feature of LeRobot's own, by the name that our reader of LeRobot's sets gives it."""
     shape = tuple(int(size) for size in feature["shape"])
-    if name.startswith(_IMAGES):
+    if _is_image(name):
         shape = shape if shape[-1] == 3 else (*shape[1:], shape[0])
-        return Field(f"{name.removeprefix(_IMAGES)}_image", shape, "uint8", 0, 255)
+        return Field(_image_name(name), shape, "uint8", 0, 255)
     names = feature.get("names")
     names = names.get("motors", next(iter(names.values()), None)) if isinstance(names, dict) else names
     elements = tuple(map(str, names)) if isinstance(names, list) and len(names) == shape[-1] else ()

@@ -106,6 +106,47 @@ def test_it_chooses_what_lerobot_chooses(ensemble: float | None, exported: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("lerobot") is None, reason="lerobot is not installed")
+@pytest.mark.parametrize("ensemble", [None, 0.01], ids=["queue", "ensemble"])
+def test_the_file_of_its_network_chooses_what_lerobot_chooses(
+    ensemble: float | None, exported: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    pytest.importorskip("onnxscript")
+    from rlenv_learn.lerobot_file import save_lerobot_file
+
+    model, before, after = _trained(exported, tmp_path, ensemble)
+    policy = LeRobotPolicy(tmp_path)
+    most = save_lerobot_file(policy, tmp_path / "p.onnx", TASK, {"seed": 0})
+    assert most < 1e-4
+    saved = load_policy(tmp_path / "p.onnx")
+    table = load_runs(exported.parent / "runs")
+    scale = json.loads((exported / "meta" / "stats.json").read_text())["action"]["std"]
+    model.reset()
+    saved.reset()
+    for row in range(9):  # more than two queues
+        fields = {name: table.rows[f"observation_{name}"][row] for name in policy.observation.names}
+        batch = {
+            name: torch.from_numpy(np.concatenate([np.ravel(fields[part.name]) for part in spec]).astype(np.float32))[
+                None
+            ]
+            for name, spec in policy.vectors.items()
+        }
+        with torch.inference_mode():
+            theirs = after(model.select_action(before(batch)))[0].numpy()
+        low, high = policy.action["arm_target"].bounds
+        chosen = saved.act(fields)["arm_target"]
+        np.testing.assert_allclose(chosen, np.clip(theirs, low, high), atol=1e-4 * max(scale))
+    with torch.no_grad():
+        model.model.action_head.bias += 1.0
+    policy.model.model.load_state_dict(model.model.state_dict())
+    other = save_lerobot_file(policy, tmp_path / "other.onnx", TASK, {})
+    assert other < 1e-4
+    assert np.abs(load_policy(tmp_path / "other.onnx").act(fields)["arm_target"] - chosen).max() > 0.1 * min(scale)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(
     any(find_spec(name) is None for name in ("lerobot", "torchvision", "datasets", "av")), reason="needs LeRobot whole"
 )

@@ -29,6 +29,8 @@ _LEAST_ACTIONS, _MOST_ACTIONS = 16, 64
 """Smallest and largest chunk by default; the first is that of Chi et al."""
 _FEW = 20_000
 """Steps up to which a set with cameras is taken to be too small for a network from images."""
+_RATE = 1e-3
+"""Largest step size of our training by default."""
 _TRAINERS = ("ours", "lerobot")
 
 
@@ -50,7 +52,7 @@ Examples:
 """
     parser.add_argument("set", type=location, help="a folder of recorded runs, or a data set or its address")
     parser.add_argument(
-        "--out", required=True, metavar="P", help="the policy's file, ending in .onnx; of LeRobot, a folder"
+        "--out", required=True, metavar="P", help="the policy's file, ending in .onnx; of LeRobot also a folder"
     )
     parser.add_argument(
         "--method", choices=("act", "diffusion", "flow", "nearest"),
@@ -77,7 +79,7 @@ Examples:
         "--updates", type=int, help="number of updates (default: 3000 for act, 1 for nearest, else 4000)"
     )
     group.add_argument("--batch", type=int, help="windows in each update (default: 64, with cameras 32)")
-    group.add_argument("--learning-rate", type=float, default=1e-3, help="largest step size (default: 0.001)")
+    group.add_argument("--learning-rate", type=float, help="largest step size (default: 0.001; LeRobot's act 0.0001)")
     group.add_argument("--width", type=int, help="width of the network (default: 96 for act, else 64)")
     group.add_argument("--layers", type=int, help="layers of the network (default: 1 for act, else 4)")
     group.add_argument(
@@ -203,7 +205,8 @@ def _settings(args: argparse.Namespace, source: SourceData, train: Sequence[int]
     return SetSettings(
         args.method, chunk, execute=execute, batch=args.batch or (32 if _sees(source, args) else 64),
         **{**defaults._asdict(), **given},
-        rate=args.learning_rate, relative=None if args.actions is None else args.actions == "relative",
+        rate=_RATE if args.learning_rate is None else args.learning_rate,
+        relative=None if args.actions is None else args.actions == "relative",
         observation=_names(args.observation), cameras=_names(args.cameras),
         size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip

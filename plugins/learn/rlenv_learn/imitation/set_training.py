@@ -39,7 +39,7 @@ from rlenv_robot.policies.lineage import LINEAGE, Lineage
 from rlenv_robot.source import SourceData
 from rlenv_robot.tasks.task import Task
 
-__all__ = ["METHODS", "SetSettings", "SetTraining", "TrainingState", "recorded_rate_hz"]
+__all__ = ["METHODS", "SetSettings", "SetTraining", "TrainingState", "described", "recorded_rate_hz"]
 
 _SHORTEST = 96
 """Height or width, whichever is smaller, to which larger images are reduced by default, pixels."""
@@ -257,19 +257,7 @@ class SetTraining:
 
     def description(self) -> JsonDict:
         """Return what a policy's file says of its set: name, robot, rate, tasks, joint units and the normaliser."""
-        table = self.source.table
-        infos = [table.episodes[number] for number in self.episodes]
-        known: JsonDict = {
-            "name": Path(table.origin).name,
-            "rate_hz": recorded_rate_hz(self.source),
-            "normaliser": self.fields.normaliser(),
-        }
-        for name in ("robot", "joints"):
-            values = [info.get(name) for info in infos]
-            if values[0] is not None and all(value == values[0] for value in values):
-                known[name] = values[0]
-        tasks = list(dict.fromkeys(str(info["task"]) for info in infos if info.get("task")))
-        return {**known, "tasks": tasks[:100], "task_count": len(tasks)}
+        return {**described(self.source, self.episodes), "normaliser": self.fields.normaliser()}
 
     def state(self) -> TrainingState:
         """Return the state of the training."""
@@ -336,6 +324,19 @@ class TrainingState(NamedTuple):
         except Exception as error:  # torch's errors of damaged files have no common class
             raise RobotError(f"{path} can't be read as the state of a training: {error!r:.200}") from error
         return TrainingState(identity, read)
+
+
+def described(source: SourceData, episodes: Sequence[int]) -> JsonDict:
+    """Return what a policy's file says of its set: name, robot, rate, tasks and joint units."""
+    table = source.table
+    infos = [table.episodes[number] for number in episodes]
+    known: JsonDict = {"name": Path(table.origin).name, "rate_hz": recorded_rate_hz(source)}
+    for name in ("robot", "joints"):
+        values = [info.get(name) for info in infos]
+        if values[0] is not None and all(value == values[0] for value in values):
+            known[name] = values[0]
+    tasks = list(dict.fromkeys(str(info["task"]) for info in infos if info.get("task")))
+    return {**known, "tasks": tasks[:100], "task_count": len(tasks)}
 
 
 def recorded_rate_hz(source: SourceData) -> float | None:

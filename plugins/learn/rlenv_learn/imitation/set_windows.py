@@ -16,7 +16,10 @@ from rlenv_learn.imitation.demonstrations import INTENDED
 from rlenv_learn.imitation.set_fields import SetFields
 from rlenv_robot.source import SourceData
 
-__all__ = ["CAMERA", "SetBatch", "SetWindows", "camera_fields", "choose_anchors", "chosen_fields", "load_frames"]
+__all__ = [
+    "CAMERA", "SetBatch", "SetWindows", "camera_field_name", "camera_fields", "choose_anchors", "chosen_fields",
+    "load_frames",
+]  # fmt: skip
 
 CAMERA = "_image"
 """End of the name of a camera's field, as in tasks with images."""
@@ -97,11 +100,12 @@ def camera_fields(source: SourceData, cameras: Sequence[str] | None) -> tuple[Fi
 
 def _filmed(source: SourceData, camera: str) -> Field:
     shape = _decoded(source, np.zeros(1, np.int64), camera)[0].shape[1:]
-    return Field(f"{_field_name(camera)}{CAMERA}", shape, "uint8", 0, 255, meaning=f"image of the camera {camera}")
+    return Field(camera_field_name(camera), shape, "uint8", 0, 255, meaning=f"image of the camera {camera}")
 
 
-def _field_name(camera: str) -> str:
-    return "_".join("".join(c if c.isalnum() else " " for c in camera.lower()).split()) or "camera"
+def camera_field_name(camera: str) -> str:
+    """Return the name of the field of a camera's images."""
+    return ("_".join("".join(c if c.isalnum() else " " for c in camera.lower()).split()) or "camera") + CAMERA
 
 
 def _decoded(source: SourceData, positions: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +66,19 @@ def _lerobot_set(folder: Path, episodes: int = 3, frames: int = 12, actions: boo
     return folder
 
 
+def _filmed_set(folder: Path, places: np.ndarray, rng: np.random.Generator) -> None:
+    """Write a set in ALOHA's layout, by h5py: where to go is seen by the camera alone."""
+    h5py = pytest.importorskip("h5py")
+    folder.mkdir()
+    for number, place in enumerate(places):
+        state, image = rng.uniform(-1, 1, (6, 2)).astype(np.float32), rng.integers(0, 40, (6, 48, 48, 3), np.uint8)
+        image[:, 10:30, place : place + 4] = 255
+        with h5py.File(folder / f"episode_{number}.hdf5", "w") as file:
+            file.attrs["sim"] = True
+            file["observations/qpos"], file["observations/images/top"] = state, image
+            file["action"] = np.full((6, 1), place, np.float32)
+
+
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     return _lerobot_set(tmp_path / "set")
@@ -94,16 +112,9 @@ def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
 def test_a_small_set_with_a_camera_is_imitated_by_its_nearest_frame(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    h5py, rng = pytest.importorskip("h5py"), np.random.default_rng(0)
-    folder, places = tmp_path / "set", rng.permutation(12) * 4
-    folder.mkdir()
-    for number, place in enumerate(places):  # the camera alone shows where to go
-        state, image = rng.uniform(-1, 1, (6, 2)).astype(np.float32), rng.integers(0, 40, (6, 48, 48, 3), np.uint8)
-        image[:, 10:30, place : place + 4] = 255
-        with h5py.File(folder / f"episode_{number}.hdf5", "w") as file:
-            file.attrs["sim"] = True
-            file["observations/qpos"], file["observations/images/top"] = state, image
-            file["action"] = np.full((6, 1), place, np.float32)
+    rng, folder = np.random.default_rng(0), tmp_path / "set"
+    places = rng.permutation(12) * 4
+    _filmed_set(folder, places, rng)
     assert main(["imitate", str(folder), "--chunk", "3", "--held-out", "0", "--out", str(tmp_path / "p.onnx")]) == 0
     assert "learn by nearest" in capsys.readouterr().out
     policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
@@ -227,6 +238,82 @@ def test_a_draccus_that_lerobot_does_not_name_is_refused(
     monkeypatch.setattr(trainer, "version", {"lerobot": "0.4.4", "draccus": "0.11.6"}.__getitem__)
     assert _imitate(recorded, "--trainer", "lerobot", "--out", tmp_path / "p") == 2
     assert "pip install 'draccus==0.10.0'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretend that LeRobot is installed, and return the module that calls its training."""
+    import rlenv_learn.cli.lerobot_trainer as trainer
+
+    monkeypatch.setattr(trainer, "find_spec", lambda name: object())
+    monkeypatch.setattr(trainer, "requires", lambda name: [])
+    monkeypatch.setattr(trainer, "version", lambda name: "0.6.1")
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        (("--size", "48x48"), "takes no --size"),
+        (("--method", "flow"), "'flow'"),
+        (("--method", "diffusion"), "only act"),
+        (("--resume",), "leave out --resume"),
+    ],
+)
+def test_what_lerobots_training_does_not_take_is_refused(
+    words: tuple[str, ...], telling: str, recorded: Path, tmp_path: Path, installed: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    line = ["imitate", str(recorded), "--trainer", "lerobot", "--out", str(tmp_path / "p.onnx"), *words]
+    assert main(line) == 2
+    assert telling in capsys.readouterr().err
+    assert not list(tmp_path.glob("p.*"))
+
+
+def test_an_interrupted_training_of_lerobot_goes_on_from_its_checkpoint_alone(
+    tmp_path: Path, installed: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, commands = tmp_path / "set", list[list[str]]()
+    _filmed_set(folder, np.array([0, 4]), np.random.default_rng(0))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def interrupted(command: list[str]) -> int:
+        commands.append(command)
+        saved = tmp_path / "p.training" / "run" / "checkpoints" / "last" / "pretrained_model"
+        saved.mkdir(parents=True, exist_ok=True)
+        (saved / "train_config.json").write_text("{}")
+        return int(installed.INTERRUPTED)
+
+    monkeypatch.setattr(installed, "_run", interrupted)
+    line = ["imitate", str(folder), "--trainer", "lerobot", "--out", str(tmp_path / "p.onnx"), "--updates", "7"]
+    assert main(line) == installed.INTERRUPTED
+    assert "--resume" in capsys.readouterr().out
+    assert main([*line, "--resume"]) == installed.INTERRUPTED
+    assert main([*line, "--resume", "--seed", "1"]) == 2
+    assert "another seed" in capsys.readouterr().err
+    first, second = commands
+    assert {"--steps=7", "--policy.optimizer_lr=0.0001", "--policy.pretrained_backbone_weights=null"} <= set(first)
+    begun = tmp_path / "p.training" / "run" / "checkpoints" / "last" / "pretrained_model" / "train_config.json"
+    assert second[3:] == [f"--config_path={begun}", "--resume=true"]
+
+
+def test_ctrl_c_gives_lerobots_process_time_to_end(installed: Any, tmp_path: Path) -> None:
+    child = (
+        "import os, pathlib, signal, time\n"
+        "def end(*_): pathlib.Path('ended').touch(); raise SystemExit(1)\n"
+        "signal.signal(signal.SIGINT, end); pathlib.Path('begun').touch(); time.sleep(60)"
+    )
+    parent = (
+        "import sys; from rlenv_learn.cli.lerobot_trainer import _run\n"
+        f"sys.exit(_run([sys.executable, '-c', {child!r}]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, start_new_session=True) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(60) == 130
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_state_that_names_code_is_refused(tmp_path: Path) -> None:
