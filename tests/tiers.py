@@ -28,7 +28,7 @@ PACKAGES = {
         "duckdb", "polars", "pandas", "imageio", "grpc", "safetensors",
     },
     "docs": {"mkdocs", "mkdocstrings"},
-    "browser": {"playwright"},
+    "browser": {"playwright", "axe_playwright_python"},
 }  # fmt: skip
 """Tier -> packages that its part of launch/setup installs and the base tier's part does not."""
 TIERS = (BASE, "slow", "docs", "pins", "core", "kit", "learning", "browser")

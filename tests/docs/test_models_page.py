@@ -99,7 +99,7 @@ def test_a_run_whose_model_is_gone_says_where_to_look(folder: Path) -> None:
         ({"reward_from": "height"}, "reward_from is 'height'; expected a sensor, such as .* joint_velocity, tip"),
         ({"reward_from": "tip"}, r"not a single number; expected tip\[0\] to tip\[2\]"),
         ({"reward_from": "tip[3]"}, r"not a single number; expected tip\[0\] to tip\[2\]"),
-        ({"steps": 0}, "steps is 0, it must be at least 1"),
+        ({"steps": 0}, "steps is 0, it must be a whole number of at least 1"),
         ({"start_noise": -1.0}, "start_noise is -1.0, it must be 0 or above"),
         ({"rewardfrom": "tip[2]"}, "did you mean 'reward_from'"),
     ],

@@ -5,7 +5,14 @@ import pytest
 import hal
 from hal import errors
 
-OTHERS = (errors.Fault, errors.StopReason, errors.Violation, errors.missing_plugin, errors.plugin_cure)
+OTHERS = (
+    errors.Fault,
+    errors.StopReason,
+    errors.Violation,
+    errors.missing_plugin,
+    errors.plugin_cure,
+    errors.wrong_type,
+)
 """The classes and functions of the module that are no exceptions."""
 
 

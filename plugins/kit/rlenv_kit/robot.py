@@ -472,7 +472,9 @@ class _Lifetime:
             rng, same = np.random.default_rng(probe.seed), [copied(other.reset({"seed": probe.seed}))]
             for _ in first[1:]:
                 same.append(copied(other.step(probe.nearby_command(same[-1], rng))))
-            probe.compare(same, first, "of a second instance with the same seed and commands", slack=_FROM_ELSEWHERE)
+            apart = probe.aged(same[0], first[0])
+            what = "of a second instance with the same seed and commands"
+            probe.compare(same, first, what, slack=_FROM_ELSEWHERE, apart=apart)
             other_state = other.reset({"seed": probe.seed + 1})
 
             def disturb(robot_state: RobotState) -> None:

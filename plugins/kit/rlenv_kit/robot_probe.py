@@ -6,7 +6,7 @@ import itertools
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -210,6 +210,7 @@ class RobotProbe:
         self._tolerated = ""
         self._stepped_s, self._steps = 0.0, 0
         self._cameras: set[str] = set()
+        self._first: RobotState | None = None
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
 
@@ -258,6 +259,8 @@ class RobotProbe:
         if lost and not robot_state.faults:
             self._remember(f"a state has no image of {', '.join(sorted(lost))} and no fault, and one before had")
         self._cameras |= set(robot_state.images)
+        if self._first is None:
+            self._first = copied(robot_state)
 
     def _remember(self, problem: str) -> None:
         if problem and not self.problem:
@@ -439,8 +442,30 @@ class RobotProbe:
             robot_states.append(self.step(command))
         return robot_states
 
+    def aged(self, newer: RobotState, older: RobotState) -> set[str]:
+        """Return the sensors that a reset leaves to the robot's age, such as the charge of a battery.
+
+        Args:
+            newer: the first state of another instance.
+            older: a state after a reset of this one, which has lived longer.
+        """
+        if self._first is None:
+            return set()
+        began, now, other = (robot_state.sensors for robot_state in (self._first, older, newer))
+        names = (began.keys() & now.keys() & other.keys()) - set(self.robot.spec.measured_by.values())
+        return {
+            name
+            for name in names
+            if np.array_equal(began[name], other[name]) and not np.array_equal(now[name], other[name])
+        }
+
     def compare(
-        self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "", slack: float = 0.0
+        self,
+        first: Sequence[RobotState],
+        second: Sequence[RobotState],
+        reason: str = "",
+        slack: float = 0.0,
+        apart: Collection[str] = (),
     ) -> None:
         """Check that two walks are equal, apart from rounding in a reset that moves to its start.
 
@@ -449,6 +474,7 @@ class RobotProbe:
             second: the states of a walk of the same commands.
             reason: what happened between the walks, for the message.
             slack: allowed difference, as a share of a field's range.
+            apart: sensors that may differ.
 
         Raises:
             NotTried: the robot isn't repeatable.
@@ -457,7 +483,7 @@ class RobotProbe:
         if self.repeatable is False:
             raise NotTried("equal seeds need not give equal states here")
         spec = self.robot.spec
-        counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
+        counters = {name for name in spec.sensors.names if name in apart or _counts([*first, *second], name)}
         for name in counters:
             self.note(f"sensor {name} goes on over resets")
         for number, (before, after) in enumerate(zip(first, second, strict=True)):

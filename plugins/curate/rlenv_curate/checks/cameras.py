@@ -308,7 +308,7 @@ _UPRIGHT, _UPRIGHT_GAIN = 0.6, 0.3
 """Least correlation with the camera's usual image, of a usual episode and of one that is turned back; and how much less
 it is as recorded."""
 _TURNS = {"upside down": np.s_[::-1, ::-1], "mirrored": np.s_[:, ::-1], "mirrored top to bottom": np.s_[::-1]}
-"""How images may be turned, and the index that turns them back."""
+"""Name of a turn of images -> the index that turns them back."""
 
 
 def _turned(camera: Camera) -> Iterator[Finding]:
