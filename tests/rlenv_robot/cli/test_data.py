@@ -111,6 +111,7 @@ def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: 
     assert_refused(runs, arguments, told, capsys)
 
 
+@pytest.mark.plugin("formats")
 def test_ls_says_how_files_of_unknown_columns_are_read(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "arm.csv").write_text("q,u\n1,2\n3,4\n")
     assert_refused(tmp_path, ("ls", "{}"), "--columns", capsys)
