@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 import rlenv_robot as rr
+from recorder.figures.style import QUIET, heading, saved, series, sheet
 from rlenv_language.chat.learner import CachedEnv, ChatLearner, LearnerSettings, train_tokenizer
 from rlenv_language.chat.tokens import render
 from rlenv_language.chat.transcripts import Transcript, read_transcripts
@@ -116,27 +117,25 @@ def shown(count: int, total: int) -> str:
 
 
 def plot(path: Path, rows: Iterable[tuple[int, int, float]]) -> None:
-    """Draw the share of success over the number of demonstrations, a dot for each seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """Draw the share of success over the number of demonstrations: the mean, a dot for each seed, and their range."""
     table = list(rows)
-    figure, axes = pyplot.subplots(figsize=(6, 3.5), dpi=120)
+    figure, (axes,) = sheet(1, 1, 6, 3.5)
     counts = sorted({demonstrations for demonstrations, _, _ in table})
-    means = [np.mean([share for number, _, share in table if number == count]) for count in counts]
-    axes.plot(counts, means, color="tab:blue", label="mean")
-    axes.scatter([row[0] for row in table], [row[2] for row in table], color="tab:blue", s=16, label="one seed")
-    axes.axhline(RIGHT, color="grey", linestyle="--", label="the demonstrator's choice of tray")
-    budget = sum(MIXES[0])
+    shares = [[share for number, _, share in table if number == count] for count in counts]
+    line = series(0)
+    axes.plot(counts, [np.mean(one) for one in shares], label="mean", **line)
+    axes.fill_between(counts, list(map(min, shares)), list(map(max, shares)), color=line["color"], alpha=0.2, lw=0)
+    axes.scatter([row[0] for row in table], [row[2] for row in table], color=line["color"], s=16, label="one seed")
+    axes.axhline(RIGHT, color=QUIET, linestyle=":", label="demonstrator's choice of tray")
     axes.set(xscale="log", ylim=(0, 1.02), ylabel="success on held-out seeds",
-             xlabel=f"demonstrations among {budget} episodes; the others are interaction")  # fmt: skip
-    axes.set_xticks(counts, [str(count) for count in counts])
+             xlabel=f"demonstrations among {sum(MIXES[0])} episodes; the others are interaction",
+             xticks=counts, xticklabels=list(map(str, counts)))  # fmt: skip
     axes.minorticks_off()
-    axes.legend(loc="lower left")
-    figure.tight_layout()
-    figure.savefig(path)
+    axes.legend(loc="lower right", fontsize=8, frameon=False)
+    heading(
+        figure, "Demonstrations and interaction", [f"{len({seed for _, seed, _ in table})} seeds, band: all of them"]
+    )
+    saved(figure, path)
 
 
 def main() -> None:

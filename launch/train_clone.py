@@ -75,6 +75,5 @@ if __name__ == "__main__":
     args = parser.parse_args()
     policy, _ = train(args.task, args.steps, args.seed, nominal=args.nominal)
     about = {"trainer": "cloned script", "steps": args.steps, "seed": args.seed, "nominal": args.nominal}
-    robots, _ = conditions(args.task, args.nominal, {})
-    save = policy.save_npz if args.out.endswith(".npz") else policy.save_onnx
-    save(args.out, args.task, about, robot_of_training(args.task, **robots))
+    robot = robot_of_training(args.task, **conditions(args.task, args.nominal, {})[0])
+    (policy.save_npz if args.out.endswith(".npz") else policy.save_onnx)(args.out, args.task, about, robot)
