@@ -50,7 +50,7 @@ ABSENT: dict[str, str] = {
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",
     r" lacks [a-z]": "needs other projects' servo drivers in an interpreter of --strangers",
     r"POLICY_STRANGERS": "needs the makers' own clients and servers of policies: by hand",
-    r"kaiwu-projects": "needs clones of public projects",
+    r"kaiwu-projects|ROLL_CHECKOUT": "needs clones of public projects",
     r"^root may write everywhere": "continuous integration runs as root; a user has these tests in launch/test",
     r"moto's server": "a stand-in for object storage: by hand",
     r"(?i)warp|triton|\bgpu\b": "needs a GPU",

@@ -97,7 +97,9 @@ def test_every_registered_robot_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("remote", [False, True], ids=["here", "over the network"])
+@pytest.mark.parametrize(
+    "remote", [pytest.param(False, id="here", marks=pytest.mark.soak), pytest.param(True, id="over the network")]
+)
 def test_a_robot_with_homing_keeps_the_contract(remote: bool) -> None:
     """In real time equal seeds need not give equal states; everything else holds."""
     robot = Homing(Guard(SimRobot(so101(), real_time=True, teleport=False)), Automatic())

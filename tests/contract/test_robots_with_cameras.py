@@ -45,6 +45,7 @@ def cameras() -> list[Camera]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_local_robot_with_cameras_keeps_the_contract(cameras):
     report = check_robot(
         Guard(WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)), steps=5, repeatable=False

@@ -221,7 +221,7 @@ def test_every_control_is_reached_by_tab_and_shows_its_focus(browser: Any, conso
 
 @needs_axe
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("webgl", [True, False])
+@pytest.mark.parametrize("webgl", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_axe_finds_nothing_in_any_state_width_and_language(browser: Any, console: Any, webgl: bool) -> None:
     assert AXE is not None
     page = opened(browser, console, bypass_csp=True)  # axe comes by evaluate
@@ -234,7 +234,7 @@ def test_axe_finds_nothing_in_any_state_width_and_language(browser: Any, console
         if not page.evaluate("Boolean(window.axe)"):
             page.evaluate(AXE.read_text())
         focused = page.evaluate("document.activeElement.id")
-        # Each width in one language here, in the other one in the test with or without WebGL.
+        # Each width in one language with WebGL, and in the other one without it, where --soak walks again.
         for language, (name, width) in zip(("en", "zh"), list(WIDTHS.items())[:: 1 if webgl else -1], strict=True):
             page.set_viewport_size({"width": width, "height": 900})
             violations = page.evaluate(f"axe.run({AXE_RULES})")["violations"]
