@@ -209,7 +209,7 @@ def judge(args: argparse.Namespace) -> None:
 
 
 def wilson(count: int, number: int) -> tuple[float, float]:
-    """Return the interval of Wilson at 95 %."""
+    """Return the interval of Wilson at 95 %. Our own `wilson` would import our simulation, and so another MuJoCo."""
     z = 1.96
     share, room = count / number, z * z / number
     middle, half = share + room / 2, z * (share * (1 - share) / number + room / (4 * number)) ** 0.5

@@ -41,6 +41,7 @@ from rlenv_robot.registry import task
 from rlenv_robot.training.evolution import SearchSettings
 from rlenv_robot.training.learner import improve, recipe_for, retrain_from_record, train_in_simulation
 from rlenv_robot.training.rollout import evaluate, run_episode
+from rlenv_robot.training.trials import wilson
 from rlenv_sim2real.excite import ExcitationSettings, excitation
 from rlenv_sim2real.identify import identify, profile_text
 from rlenv_sim2real.motion import RecordedMotion
@@ -130,13 +131,6 @@ def on_arm(robot: Homing, policy: SearchedPolicy, episodes: int, record: Path | 
 def in_simulation(policy: SearchedPolicy, episodes: int, **settings: Any) -> list[bool]:
     with closing(rlenv_robot.make_vector(TASK, episodes, autoreset="disabled", **settings)) as envs:
         return [outcome.success for outcome in evaluate(envs, policy, TEST_SEED)]
-
-
-def wilson(hits: int, total: int) -> tuple[float, float]:
-    """Wilson's interval of a share, 95 % (Wilson 1927)."""
-    z, share = 1.96, hits / total
-    middle, half = share + z * z / (2 * total), z * math.sqrt(share * (1 - share) / total + (z / total / 2) ** 2)
-    return (middle - half) / (1 + z * z / total), (middle + half) / (1 + z * z / total)
 
 
 def one_seed(seed: int, episodes: int, steps: int, folder: Path) -> dict[str, Any]:

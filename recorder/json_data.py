@@ -14,8 +14,8 @@ from hal import LogError
 from hal.field import JsonDict, JsonObject
 
 __all__ = [
-    "JsonDict", "JsonObject", "append_lines", "count_lines", "from_json", "is_plain", "parse_lines", "read_lines",
-    "to_json",
+    "JsonDict", "JsonObject", "append_lines", "count_lines", "from_json", "is_plain", "parse_lines", "read_content",
+    "read_lines", "to_json",
 ]  # fmt: skip
 
 
@@ -95,21 +95,26 @@ def read_lines(path: Path) -> list[JsonDict]:
     Raises:
         LogError: the file exists and can't be opened.
     """
+    return parse_lines(read_content(path))
+
+
+def read_content(path: Path) -> bytes:
+    """Return the content of a file, which is empty if the file does not exist.
+
+    Raises:
+        LogError: the file exists and can't be opened.
+    """
     try:
-        return parse_lines(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
-        return []
+        return b""
     except OSError as error:
         raise LogError(f"{path} can't be read: {error}") from error
 
 
-def count_lines(path: Path) -> int:
-    """Return the number of lines in a file that are not blank: the objects of `read_lines`, unless some are damaged.
-
-    Raises:
-        OSError: the file can't be read.
-    """
-    return sum(not line.isspace() for line in path.read_text(errors="replace").splitlines(keepends=True))
+def count_lines(content: bytes) -> int:
+    """Return the number of lines that are not blank: the objects of `parse_lines`, unless some are damaged."""
+    return sum(not line.isspace() for line in content.decode(errors="replace").splitlines(keepends=True))
 
 
 def parse_lines(content: bytes) -> list[JsonDict]:

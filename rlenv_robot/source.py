@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -554,8 +555,9 @@ def open_source(
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
         "time_unit": time_unit, "header": header, "rate_hz": rate_hz, "swap_red_blue": swap_red_blue,
     }  # fmt: skip
+    known = (*list(inspect.signature(SourceData).parameters)[2:], *reading)
     for name in options:
-        if name not in (known := ("goal", "discount", "mode", "sensors", "ends", *reading)):
+        if name not in known:
             hint = ". The format is found from the folder's files" if name == "format" else ""
             raise UnknownSetting(f"{unknown_name(name, 'option of open_source', known)}{hint}", name)
     if not isinstance(path, str | Path | Sequence):

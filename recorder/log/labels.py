@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hal import VERDICTS, LogError
-from recorder.json_data import JsonDict, JsonObject, append_lines, count_lines, read_lines
+from recorder.json_data import JsonDict, JsonObject, append_lines, count_lines, parse_lines, read_content, read_lines
 from recorder.names import LABELS, cache_folder, data_folder
 from recorder.set_files import set_identity
 
@@ -203,7 +203,8 @@ def label_notes(run: Path | str) -> list[str]:
     """
     notes = []
     for file in label_files(Path(run)):
-        lines, count = read_lines(file), count_lines(file)
+        content = read_content(file)
+        lines, count = parse_lines(content), count_lines(content)
         wrong = count - sum(map(_is_whole, lines))
         if wrong:
             notes.append(f"{file}: {wrong} of {count} lines are damaged, labels are missing; give them again")

@@ -133,7 +133,15 @@ def damage(folder: Path, chance: random.Random) -> str:
 
 
 class Intact(NamedTuple):
-    """What an intact data set holds: numbers of rows, labels and lines of labels, notes, and `facts` with `images`."""
+    """The contents of an intact data set, with which those of a damaged copy are compared.
+
+    Attributes:
+        frames: number of rows.
+        labels: number of labels.
+        notes: the notes of its table.
+        values: the `facts` of its table, and the `images` among them.
+        lines: number of lines in its files of labels.
+    """
 
     frames: int
     labels: int

@@ -20,6 +20,7 @@ from rlenv_kaiwu.models import ModelPool
 from rlenv_kaiwu.project import Project, open_project
 from rlenv_kaiwu.run import open_workplace
 from rlenv_robot.env import Environment
+from rlenv_robot.training.trials import wilson
 
 __all__ = ["EvaluatedEpisode", "Evaluation", "evaluate_project", "find_model", "mean_interval", "share_interval"]
 
@@ -91,10 +92,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 def share_interval(verdicts: Sequence[bool]) -> tuple[float, float]:
     """Return the 95 % interval of the share of true verdicts (Wilson, 1927)."""
-    count, z = len(verdicts), 1.959964
-    share = sum(verdicts) / count
-    middle, spread = share + z * z / (2 * count), z * ((share * (1 - share) + z * z / (4 * count)) / count) ** 0.5
-    low, high = ((middle + sign * spread) / (1 + z * z / count) for sign in (-1, 1))
+    low, high = wilson(sum(verdicts), len(verdicts), 1.959964)
     return max(0.0, low), min(1.0, high)
 
 
