@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,15 @@ from hal.cameras.sources import make_source
 from hal.errors import RobotError
 from hal.robot import CameraSpec, Image
 
-__all__ = ["Camera", "Look"]
+__all__ = ["KEPT_IMAGES", "Camera", "Look", "newest_until"]
 
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 """Pauses between attempts to open a lost camera, in seconds; each is twice the one before."""
+
+KEPT_IMAGES = 16
+"""Images of each camera that are kept for a state that is read late: a quarter of a second at 60 images a second."""
 
 _GOODBYE_S = 1.0
 """Longest wait of `close` for the thread, in seconds; OpenCV may hold the thread a few seconds longer, without harm."""
@@ -42,10 +45,21 @@ class Look(NamedTuple):
     fault: str | None
 
 
-class _Newest(NamedTuple):
+class _Seen(NamedTuple):
     image: Image
     checksum: int
     since_ns: int  # when this very image was first seen
+
+
+def newest_until(images: Sequence[Image], at_ns: int | None) -> int:
+    """Return the index of the newest image up to a time, or of the oldest one if all are newer.
+
+    Args:
+        images: at least one image, the newest first.
+        at_ns: latest capture time, nanoseconds; None allows any.
+    """
+    allowed = (index for index, image in enumerate(images) if at_ns is None or image.stamp_ns <= at_ns)
+    return next(allowed, len(images) - 1)
 
 
 class Camera:
@@ -64,7 +78,7 @@ class Camera:
         self.settings = settings
         self._make = source
         self._source: Source | None = None
-        self._last: tuple[_Newest | None, _Newest | None] = (None, None)  # replaced whole: readers need no lock
+        self._kept: tuple[_Seen, ...] = ()  # newest first; replaced whole: readers need no lock
         self._trouble = "it was not opened"
         self._told = ""
         self._images = self._damaged = self._attempts = 0
@@ -92,13 +106,13 @@ class Camera:
         """Return the newest image, if it is valid, without waiting. May be called from any thread.
 
         Args:
-            at_ns: latest capture time, monotonic clock, nanoseconds: the newest image up to this time is returned.
+            at_ns: latest capture time, monotonic clock, nanoseconds: the newest image up to this time is returned, or
+                the oldest of the last sixteen.
         """
-        (newest, before), now_ns, settings = self._last, time.monotonic_ns(), self.settings
-        if at_ns is not None and newest is not None and before is not None and newest.image.stamp_ns > at_ns:
-            newest = before
-        if newest is None:
+        kept, now_ns, settings = self._kept, time.monotonic_ns(), self.settings
+        if not kept:
             return Look(None, float("inf"), f"camera {settings.name!r} has given no image yet: {self._trouble}")
+        newest = kept[newest_until([seen.image for seen in kept], at_ns)]
         age_s = (now_ns - newest.image.stamp_ns) / 1e9
         if age_s > settings.max_age_s:
             why = self._trouble or f"nothing came from {settings.shown}"
@@ -135,7 +149,7 @@ class Camera:
             "pictures": self._images,
             "damaged": self._damaged,
             "attempts": self._attempts,
-            "age_s": None if self._last[0] is None else seen.age_s,
+            "age_s": seen.age_s if self._kept else None,
             "fault": seen.fault,
         }
 
@@ -194,10 +208,10 @@ class Camera:
             self._say(str(error))
             return
         stamp_ns = frame.stamp_ns - int(self.settings.delay_s * 1e9)
-        checksum, last = zlib.crc32(data), self._last[0]
+        checksum, last = zlib.crc32(data), self._kept[0] if self._kept else None
         same = last is not None and last.checksum == checksum and last.image.data == data
         since_ns = last.since_ns if last is not None and same else stamp_ns
-        self._last = (_Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns), last)
+        self._kept = (_Seen(Image(data, "jpeg", stamp_ns), checksum, since_ns), *self._kept[: KEPT_IMAGES - 1])
         self._images += 1
         if self._told or self._images == 1:
             _log.info("camera %s: images come from %s", self.settings.name, self.settings.shown)

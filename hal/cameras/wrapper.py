@@ -29,10 +29,10 @@ class WithCameras(RobotWrapper):
     """Add the newest image of each camera to every state of a robot that runs in real time.
 
     A step never waits for an image: an image is repeated until a newer one comes, and its age is
-    ``robot_state.stamp_ns - image.stamp_ns``. No image is newer than its state, except possibly the very first. An
-    image that is too old is left out, with the effect that the camera's ``loss`` sets (`hal.CameraSettings`). The
-    wrapper belongs inside the guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras keep running, to
-    show the scene.
+    ``robot_state.stamp_ns - image.stamp_ns``. No image is newer than its state, except possibly the very first, and
+    after a delay of more than sixteen images. An image that is too old is left out, with the effect that the camera's
+    ``loss`` sets (`hal.CameraSettings`). The wrapper belongs inside the guard: ``Guard(WithCameras(robot, cameras))``.
+    After a stop the cameras keep running, to show the scene.
 
     Args:
         robot: a robot that stamps its states with this machine's monotonic clock.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 import zmq
 
-from hal.cameras.camera import Camera
+from hal.cameras.camera import KEPT_IMAGES, Camera, newest_until
 from hal.cameras.settings import MAX_IMAGE_BYTES
 from hal.errors import DeadlineExceeded, WireError
 from hal.robot import Image
@@ -116,8 +116,7 @@ class ImageListener:
     def __init__(self, address: str, cameras: Sequence[str], keys: str | Path | None = None) -> None:
         self.address = check_address(address, keys=keys is not None)
         self._own = None if keys is None else load_keys(keys)
-        self._newest: dict[str, Image] = {}
-        self._before: dict[str, Image] = {}
+        self._kept: dict[str, tuple[Image, ...]] = {}  # of each camera, newest first
         self._names: dict[zmq.Socket[bytes], str] = {}
         self._poller = zmq.Poller()
         self._handshake: Handshake | None = None
@@ -143,23 +142,17 @@ class ImageListener:
         """Return the newest image of each camera, of any age, without waiting.
 
         Args:
-            at_ns: latest capture time, nanoseconds of the server's clock: chooses between each camera's two newest
-                images.
+            at_ns: latest capture time, nanoseconds of the server's clock: chooses among the last sixteen
+                images of each camera that came here; the oldest of them if all are newer.
 
         Raises:
             WireError: a received message is not an image.
         """
         for socket, _ in self._poller.poll(0):
             name = self._names[socket]
-            if name in self._newest:
-                self._before[name] = self._newest[name]
-            self._newest[name] = _image(name, socket.recv(zmq.NOBLOCK))
-        if at_ns is None:
-            return self._newest
-        return {
-            name: self._before.get(name, image) if image.stamp_ns > at_ns else image
-            for name, image in self._newest.items()
-        }
+            image = _image(name, socket.recv(zmq.NOBLOCK))
+            self._kept[name] = (image, *self._kept.get(name, ())[: KEPT_IMAGES - 1])
+        return {name: images[newest_until(images, at_ns)] for name, images in self._kept.items()}
 
     @contextmanager
     def fetching(self) -> Iterator[None]:

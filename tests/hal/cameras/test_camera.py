@@ -9,7 +9,7 @@ from queue import Queue
 import numpy as np
 import pytest
 
-from hal.cameras.camera import Camera
+from hal.cameras.camera import KEPT_IMAGES, Camera
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import EndOfStream, Frame, jpeg_size
 from hal.errors import ConnectionLost
@@ -125,6 +125,15 @@ def test_a_look_at_a_time_returns_no_later_image(script, camera):
     assert eye.look(now_ns + 9).image.stamp_ns == now_ns
     assert eye.look(now_ns + 10).image.stamp_ns == now_ns + 10
     assert eye.look().image.stamp_ns == now_ns + 10
+
+
+def test_a_state_that_is_read_late_gets_the_image_of_its_time(script, camera):
+    eye, now_ns = camera(), time.monotonic_ns()
+    for number in range(KEPT_IMAGES + 4):
+        script.acts.put(Frame(pixels(number), now_ns + number))
+    until(lambda: eye.to_dict()["pictures"] == KEPT_IMAGES + 4)
+    assert eye.look(now_ns + 7).image.stamp_ns == now_ns + 7
+    assert eye.look(now_ns).image.stamp_ns == now_ns + 4, "the oldest of those that are kept"
 
 
 def test_a_known_delay_makes_the_stamp_earlier(script, camera):

@@ -117,6 +117,22 @@ def test_every_reading_of_a_client_carries_the_newest_images_with_their_age(serv
     assert len(set(stamps)) >= 5, "at 100 pictures and 50 steps a second nearly every step sees a new one"
 
 
+def test_a_reset_whose_answer_is_late_returns_images_of_its_time(served, client, monkeypatch):
+    remote = client(served("left", max_age_s=60.0))
+    remote.reset({})
+    reset = remote.robot.reset
+
+    def late(options):
+        robot_state = reset(options)
+        time.sleep(0.08)  # a studio gives 8 images, of which the client fetches at most one each 20 ms
+        return robot_state
+
+    monkeypatch.setattr(remote.robot, "reset", late)
+    for _ in range(5):
+        robot_state = remote.reset({})
+        assert robot_state.images["left"].stamp_ns <= robot_state.stamp_ns
+
+
 def test_what_arrives_is_bit_for_bit_what_the_camera_gave(served, client, studio, until):
     server = served("left", max_age_s=60.0)
     robot = client(server)
