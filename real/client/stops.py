@@ -21,12 +21,14 @@ _STANDING_S = 0.5
 class StopSender:
     """Send stops on a connection that stands, or else on a new one. From any thread.
 
+    The server carries out each stop once, however often it comes.
+
     Args:
         address: address of the server's control socket.
         connect: makes a connection to an address.
         timeout_s: longest wait for a connection, and for an answer on a new one, seconds.
         twice: whether each stop also goes on a second connection, to the control socket, so that a lost packet does not
-            delay it. The server carries it out once.
+            delay it.
     """
 
     def __init__(self, address: str, connect: Callable[[str], Connection], timeout_s: float, twice: bool) -> None:
@@ -100,7 +102,7 @@ class StopSender:
             ConnectionLost: the server did not confirm.
             RobotError: the server answered with this error.
         """
-        detail = {**detail, "once": secrets.randbits(62)} if self._twice else detail
+        detail = {**detail, "once": secrets.randbits(62)}  # also of a stop that is sent again, as its answer is late
         if self._lock.acquire(blocking=False):  # held: another thread stops the robot this way just now
             try:
                 standing = [each for each in (self._main, self._second) if each is not None and each.stands]

@@ -8,6 +8,8 @@ import zmq
 
 from hal import ConnectionLost, Field, ResetFailed, Robot, RobotStopped, SpecMismatch, WireError
 from real import RemoteRobot, Server
+from real.client import stops
+from real.client.connection import ask_first
 
 
 @pytest.fixture
@@ -140,4 +142,23 @@ def test_a_stop_during_the_reset_that_clears_an_older_one_stays(robot):
         with pytest.raises(RobotStopped):
             remote.reset({})
         remote.reset({"clear_stop": "looked again"})
+        remote.close()
+
+
+def test_a_stop_that_is_sent_again_counts_once_and_is_cleared_as_one(robot, monkeypatch):
+    def lose_the_answer(*request):
+        ask_first(*request)
+        raise ConnectionLost("the answer came too late")
+
+    with Server(robot, lockstep=True) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.stand_by()
+        before = remote.status()["stop_number"]
+        monkeypatch.setattr(stops, "ask_first", lose_the_answer)
+        remote.stop("a hand in the way")
+        assert remote.last_stop == remote.status()["stop_number"] == before + 1
+        with pytest.raises(RobotStopped, match="a hand in the way"):
+            remote.reset({})
+        remote.reset({"clear_stop": "no hand there now"})
         remote.close()
