@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from rlenv_kaiwu.agent import Counter, Method, original
 from rlenv_kaiwu.env import Bridge, KaiwuEnv
 from rlenv_kaiwu.models import ModelPool
 from rlenv_kaiwu.project import Project, open_project
-from rlenv_kaiwu.run import open_workplace
+from rlenv_kaiwu.run import EnvLike, make_env, open_workplace
 from rlenv_robot.env import Environment
 from rlenv_robot.training.trials import wilson
 
@@ -119,18 +120,20 @@ def find_model(model: str, out: Path) -> tuple[Path, int]:
 
 
 def evaluate_project(
-    folder: str | Path | Project, env: Environment, *, out: str | Path, model: str = "latest", episodes: int = 20,
+    folder: str | Path | Project, env: EnvLike, *, out: str | Path, model: str = "latest", episodes: int = 20,
     bridge: Callable[[Environment], Bridge] | None = None, seed: int | None = None,
 ) -> Evaluation:  # fmt: skip
     """Play episodes with a project's agent, whose ``exploit`` chooses the actions; nothing is learned.
 
     The agent's ``reset`` begins each episode where it has one. The form of ``exploit`` follows its project: it takes
     what the environment shows and returns an action of the environment; where its parameter is ``list_obs_data`` it
-    takes observations of ``observation_process`` and returns ``ActData`` for ``action_process``.
+    takes observations of ``observation_process`` and returns ``ActData`` for ``action_process``. In a project of style
+    ``batch`` it takes the tensor of all robots' observations, and returns a list with one ``ActData``, whose ``action``
+    has all robots' actions.
 
     Args:
         folder: the project, or its directory.
-        env: the environment, which is closed at the end.
+        env: the environment, which is closed at the end, or for style ``batch`` the function that makes the batch.
         out: the folder of the run; results go to ``evaluation/model-NUMBER.json`` in it.
         model: as for `find_model`.
         episodes: number of episodes.
@@ -138,30 +141,31 @@ def evaluate_project(
         seed: seed of the first episode; 0 by default, so that models meet the same episodes.
 
     Raises:
-        ValueError: the number of episodes is not positive, there is no such model, the project steps batches or
-            several agents, or ``exploit`` is missing or returns nothing.
+        ValueError: the number of episodes is not positive, there is no such model, the environment has several agents,
+            or ``exploit`` is missing or returns nothing.
     """
     with ExitStack() as stack:
-        stack.callback(env.close)
+        if isinstance(env, Environment):
+            stack.callback(env.close)
         if episodes < 1:
             raise ValueError(f"--episodes is {episodes}, it must be at least 1")
         project = folder if isinstance(folder, Project) else open_project(folder)
-        if project.style == "batch":
-            raise ValueError(
-                "a project of style batch steps many robots at once and has no evaluation here; its own workflow "
-                "evaluates, or export its policy and use rlenv-robot run"
-            )
         ckpt, number = find_model(model, Path(out))
         place = stack.enter_context(open_workplace(project, Path(out), "evaluation"))
         counter = Counter()
-        view = KaiwuEnv(env, project.style, None if bridge is None else bridge(env), counter, seed or 0)
+        view = make_env(env, project.style, counter, seed or 0, bridge)
+        stack.callback(view.close)
         if len(view.agents) > 1:
-            raise ValueError(f"{env.world.name} has agents {', '.join(view.agents)}; evaluation is for one agent")
+            raise ValueError(f"this environment has agents {', '.join(view.agents)}; evaluation is for one agent")
         (agent,) = place.make_agents(1)
         exploit = original(agent, "exploit")
         original(agent, "load_model")(path=str(ckpt), id=str(number))
-        player = _Player(agent, exploit, view, project.style)
-        result = Evaluation(number, [player.play(counter) for _ in range(episodes)])
+        if isinstance(view, KaiwuEnv):
+            player = _Player(agent, exploit, view, project.style)
+            played = [player.play(counter) for _ in range(episodes)]
+        else:
+            played = _play_batch(exploit, cast("Any", view), episodes, _batch_settings(project.folder, seed or 0))
+        result = Evaluation(number, played)
         result.write(place.out / "evaluation" / f"model-{number}.json")
         return result
 
@@ -229,6 +233,56 @@ class _Player:
                 return 0.0, None, None, "failed"
             ends = (terminated, truncated)
         return float(score), obs, state, "terminated" if ends[0] else "truncated" if ends[1] else ""
+
+
+_BATCH_SETTINGS = ("tools/conf/base/eval_env_base.toml", "tools/eval/conf/eval_env_conf.toml")
+"""Files of a project of the legged-robot track with the ``usr_conf`` of its evaluation: the later one counts."""
+
+_MOST_ROBOTS = 64
+
+
+def _batch_settings(folder: Path, seed: int) -> dict[str, Any]:
+    """Return the ``usr_conf`` of a project's evaluation, with a seed; only the seed where the project has none."""
+    settings: dict[str, Any] = {}
+    for path in (folder / name for name in _BATCH_SETTINGS):
+        if path.is_file():
+            _merge(settings, tomllib.loads(path.read_text(encoding="utf-8")))
+    return _merge(settings, {"env_conf": {"seed": seed}})
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Put values into nested tables, and return these."""
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+    return base
+
+
+def _play_batch(exploit: Method, view: Any, episodes: int, settings: dict[str, Any]) -> list[EvaluatedEpisode]:
+    """Play episodes of many robots at once.
+
+    The episodes are dealt out to the robots before they begin: whichever ends first would be a short one.
+    """
+    _merge(settings, {"env": {"num_envs": min(episodes, _MOST_ROBOTS)}})
+    obs, _ = view.reset(settings)
+    robots = len(obs)
+    score, steps = np.zeros(robots), np.zeros(robots, int)
+    played: list[list[EvaluatedEpisode]] = [[] for _ in range(robots)]
+    due = [len(range(robot, episodes, robots)) for robot in range(robots)]
+    while any(len(each) < number for each, number in zip(played, due, strict=True)):
+        acts = exploit(obs)
+        if acts is None:
+            raise ValueError("exploit returned None: agent.py must define it")
+        _, obs, reward, terminated, truncated, _ = view.step(cast("Any", acts)[0].action)
+        score += np.asarray(reward)
+        steps += 1
+        for robot in np.flatnonzero(np.asarray(terminated | truncated)):
+            end = "terminated" if terminated[robot] else "truncated"
+            played[robot].append(EvaluatedEpisode(float(score[robot]), int(steps[robot]), 0, None, end))
+            score[robot] = steps[robot] = 0
+    return [played[number % robots][number // robots] for number in range(episodes)]
 
 
 def _takes(function: Callable[..., object], *arguments: object) -> bool:

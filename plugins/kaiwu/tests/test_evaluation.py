@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from plugins.kaiwu.tests.conftest import Corridor
 from rlenv_kaiwu.evaluation import evaluate_project, mean_interval, share_interval
+from rlenv_kaiwu.project import open_project
 from rlenv_robot.cli.main import main
 from rlenv_robot.env import Environment
 
@@ -115,6 +118,51 @@ def test_episodes_of_a_broken_environment_count_in_no_score(write_project: Write
     result = evaluate_project(folder, Environment(world), out=tmp_path / "out", episodes=3)
     assert [one.end for one in result.episodes] == ["failed", "failed", "terminated"]
     assert result.scores == [pytest.approx(0.96)]
+
+
+class Runners:
+    """A batch in which robot i needs i + 1 steps of action 1 for its episode, and is given at most three."""
+
+    agents = ()
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def reset(self, usr_conf: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        self.conf = usr_conf
+        number = usr_conf["env"]["num_envs"]
+        self.goal, self.steps, self.way = np.arange(1, number + 1), np.zeros(number, int), np.zeros(number, int)
+        return self.way[:, None], self.way[:, None]
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        self.steps += 1
+        self.way += actions[:, 0]
+        won, late = self.way >= self.goal, self.steps >= 3
+        reward = np.where(won, 1.0, -0.1)
+        self.steps[won | late] = self.way[won | late] = 0
+        return 1, self.way[:, None], reward, won, late & ~won, ({}, self.way[:, None])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_batch_deals_its_episodes_out_before_they_begin(write_project: WriteProject, tmp_path: Path) -> None:
+    exploit = """
+    def exploit(self, list_obs_data):
+        return [type("Act", (), {"action": list_obs_data * 0 + 1})]
+"""
+    folder = with_model(write_project("2026"), exploit, tmp_path / "out")
+    settings = folder / "tools" / "eval" / "conf" / "eval_env_conf.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[env]\nnum_envs = 99\nepisode_length_s = 4.0\n[env_conf]\nseed = 1\n")
+    batch, opened = Runners(), open_project(folder, style="batch")
+    result = evaluate_project(opened, lambda *_: batch, out=tmp_path / "out", episodes=5, seed=8)
+    assert [(one.steps, one.end) for one in result.episodes] == [
+        (1, "terminated"), (2, "terminated"), (3, "terminated"), (3, "truncated"), (3, "truncated"),
+    ]  # fmt: skip
+    assert result.scores == pytest.approx([1.0, 0.9, 0.8, -0.3, -0.3])
+    assert batch.conf == {"env": {"num_envs": 5, "episode_length_s": 4.0}, "env_conf": {"seed": 8}}
+    assert batch.closed
 
 
 def test_intervals() -> None:

@@ -250,3 +250,7 @@ def test_go2_track_of_2026_learns_on_our_batch(project: Path, tmp_path: Path) ->
     assert outcome.updates == 3
     assert outcome.steps == 3 * 48 * 16
     assert (tmp_path / "out" / "ckpt" / "model.ckpt-3.pkl").is_file()
+    result = evaluate_project(
+        opened, lambda counter, style, seed: Go2Batch(counter, seed), out=tmp_path / "out", episodes=3
+    )
+    assert [one.steps for one in result.episodes] == [1000] * 3  # it stands, for the 20 s of its evaluation's settings

@@ -215,7 +215,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
     project = open_project(args.folder, args.algorithm, args.style)
     result = evaluate_project(
-        project, _env(args, project.environment), out=_out(args), model=args.model, episodes=args.episodes,
+        project, _views(args, project), out=_out(args), model=args.model, episodes=args.episodes,
         bridge=_bridge(args), seed=args.seed,
     )  # fmt: skip
     words = {None: "", True: "success", False: "failure"}
