@@ -31,6 +31,7 @@ from rlenv_robot.robot_models import (
 )
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.episode_rules import Mode
+from rlenv_robot.tasks.free import FREE, Free, free_task
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
@@ -107,6 +108,7 @@ class BatchEngine(Protocol):
 _TASK_FORMS = (
     *robot_file_forms(),
     "module:factory",
+    f"{FREE!r} for a robot at an address or a driver",
 )
 
 
@@ -132,6 +134,8 @@ def register_task(
         raise TypeError(f"register_task: factory is a {type(factory).__name__}, expected a class, function or text")
     if is_robot_file(name):
         raise ValueError(f"task name {name!r} is not allowed: names that end in {' or '.join(ROBOT_FILES)} are files")
+    if name == FREE:
+        raise ValueError(f"task name {name!r} is not allowed: it stands for the task of whatever robot is driven")
     _TASKS.check_new(name)
     if robot is not None and not (robot.name in robot_names() and find_robot_model(robot.name) == robot):
         register_robot(robot)
@@ -226,11 +230,14 @@ def _resolve(name: TaskLike, options: Options) -> Task | World:
 
 def _factory(name: str) -> Callable[..., object]:
     if is_robot_file(name):
-        from rlenv_robot.tasks.free import Free
-
         return partial(Free, name)
     if ":" in name:
         return cast("Callable[..., object]", load_object(name, Path.cwd()))  # `build` checks it
+    if name == FREE:
+        raise ValueError(
+            f"{FREE!r} takes its robot from make(robot=...) or `run --robot`: the address of a server, or a driver as "
+            "module:factory; it has no simulation of its own"
+        )
     if name not in _TASKS:
         raise _TASKS.unknown(name, "environment", _TASK_FORMS)
     return cast("Callable[..., object]", _TASKS.load(name))
@@ -383,7 +390,8 @@ def make(
     """Make an environment, in simulation or on a robot.
 
     Args:
-        name: one of `environment_names`, or anything else that `task` takes; also a `World`.
+        name: one of `environment_names`, or anything else that `task` takes; also a `World`, or ``free`` for a task
+            without a goal of the robot (`free_task`).
         robot: see `rlenv_robot.registry.robot`; this one argument moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, which hides privileged state.
@@ -411,7 +419,7 @@ def make(
     _check_profile(profile)
     if not isinstance(record, str | Path | None):
         raise wrong_type("record", record, "a folder such as 'runs', or None")
-    resolved = _resolve(name, options)
+    resolved = free_task(robot, keys, **options) if name == FREE else _resolve(name, options)
     world: World
     if isinstance(resolved, Task):
         settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
