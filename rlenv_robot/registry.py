@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
+import numpy as np
+
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
 from hal.errors import missing_plugin, wrong_type
 from hal.field import JsonObject
@@ -127,9 +129,11 @@ def register_task(
         robot: the model of the task's robot, which is registered too (`register_robot`) unless it already is.
 
     Raises:
-        TypeError: the factory is neither a string nor callable.
+        TypeError: the name is no string, or the factory neither a string nor callable.
         ValueError: the name is taken, or another robot model has the robot's name.
     """
+    if not isinstance(name, str):
+        raise wrong_type("name", name, "a text such as 'my-arm-wipe'")
     if not isinstance(factory, str) and not callable(factory):
         raise TypeError(f"register_task: factory is a {type(factory).__name__}, expected a class, function or text")
     if is_robot_file(name):
@@ -291,12 +295,14 @@ def robot(
             ``randomise``, such as ``{"p": 16, "volts": 7.4}``.
 
     Raises:
-        TypeError: ``where`` is neither a string nor a robot.
+        TypeError: ``robot_model`` is no model, or ``where`` neither a string nor a robot.
         ValueError: the model or place is unknown; timing or randomisation do not fit or are not for a simulation; keys
             were given for a robot that is not on the network; a key is missing, damaged or readable by others; or the
             driver can't be made.
         WireError: the address is invalid, or is another machine's and there are no keys.
     """
+    if not isinstance(robot_model, str | RobotModel):
+        raise wrong_type("robot_model", robot_model, "a name such as 'so101', or a RobotModel")
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     if ahead and not (isinstance(where, str) and "://" in where):
@@ -413,12 +419,20 @@ def make(
         options: the task's own settings.
 
     Raises:
-        TypeError: ``name``, ``robot``, ``profile`` or ``record`` is an object of another kind.
+        TypeError: an argument is an object of another kind.
         ValueError: a name, robot, mode or setting is unknown, or env_id is wrong.
     """
     _check_profile(profile)
     if not isinstance(record, str | Path | None):
         raise wrong_type("record", record, "a folder such as 'runs', or None")
+    for word, value, fits, allowed in (
+        ("info", info, isinstance(info, Mapping), "a mapping such as {'operator': 'ann'}"),
+        ("judge", judge, hasattr(judge, "judge"), "a ResetConfirmation such as hal.Terminal()"),
+        ("operator", operator, hasattr(operator, "poll"), "a device such as rlenv_operate.teleop.keyboard.Keyboard"),
+        ("behaviour", behaviour, isinstance(behaviour, Spec), "a hal.Spec"),
+    ):
+        if value is not None and not fits:
+            raise wrong_type(word, value, allowed)
     resolved = free_task(robot, keys, **options) if name == FREE else _resolve(name, options)
     world: World
     if isinstance(resolved, Task):
@@ -516,7 +530,7 @@ def make_vector(
         options: the task's settings, and those of `VectorEnvironment`.
 
     Raises:
-        TypeError: ``name`` or ``profile`` is an object of another kind.
+        TypeError: an argument is an object of another kind.
         ValueError: a name, setting or device is unknown, or the device does not support a setting.
         RobotError: there is no such camera or GPU, or MuJoCo Warp is not installed.
     """
@@ -524,6 +538,14 @@ def make_vector(
     from sim.batch import SimBatch
 
     _check_profile(profile)
+    for word, value, fits, allowed in (
+        ("threads", threads, hasattr(threads, "__index__"), "a whole number, 0 for one per processor"),
+        ("device", device, isinstance(device, str), "'cpu', or such as 'warp:cuda:0'"),
+        ("cameras", cameras, not isinstance(cameras, str), "a list of names, such as ['wrist']"),
+        ("image_size", image_size, len(np.shape(image_size)) == 1, "width and height in pixels, such as (320, 240)"),
+    ):
+        if not fits:
+            raise wrong_type(word, value, allowed)
     vector_options: dict[str, Any] = {
         key: options.pop(key) for key in ("autoreset", "mode", "streams", "check_outputs") if key in options
     }
