@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
+import numpy as np
+
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
 from hal.errors import missing_plugin, wrong_type
 from hal.field import JsonObject
@@ -31,6 +33,7 @@ from rlenv_robot.robot_models import (
 )
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.episode_rules import Mode
+from rlenv_robot.tasks.free import FREE, Free, free_task
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
@@ -107,6 +110,7 @@ class BatchEngine(Protocol):
 _TASK_FORMS = (
     *robot_file_forms(),
     "module:factory",
+    f"{FREE!r} for a robot at an address or a driver",
 )
 
 
@@ -125,13 +129,17 @@ def register_task(
         robot: the model of the task's robot, which is registered too (`register_robot`) unless it already is.
 
     Raises:
-        TypeError: the factory is neither a string nor callable.
+        TypeError: the name is no string, or the factory neither a string nor callable.
         ValueError: the name is taken, or another robot model has the robot's name.
     """
+    if not isinstance(name, str):
+        raise wrong_type("name", name, "a text such as 'my-arm-wipe'")
     if not isinstance(factory, str) and not callable(factory):
         raise TypeError(f"register_task: factory is a {type(factory).__name__}, expected a class, function or text")
     if is_robot_file(name):
         raise ValueError(f"task name {name!r} is not allowed: names that end in {' or '.join(ROBOT_FILES)} are files")
+    if name == FREE:
+        raise ValueError(f"task name {name!r} is not allowed: it stands for the task of whatever robot is driven")
     _TASKS.check_new(name)
     if robot is not None and not (robot.name in robot_names() and find_robot_model(robot.name) == robot):
         register_robot(robot)
@@ -226,11 +234,14 @@ def _resolve(name: TaskLike, options: Options) -> Task | World:
 
 def _factory(name: str) -> Callable[..., object]:
     if is_robot_file(name):
-        from rlenv_robot.tasks.free import Free
-
         return partial(Free, name)
     if ":" in name:
         return cast("Callable[..., object]", load_object(name, Path.cwd()))  # `build` checks it
+    if name == FREE:
+        raise ValueError(
+            f"{FREE!r} takes its robot from make(robot=...) or `run --robot`: the address of a server, or a driver as "
+            "module:factory; it has no simulation of its own"
+        )
     if name not in _TASKS:
         raise _TASKS.unknown(name, "environment", _TASK_FORMS)
     return cast("Callable[..., object]", _TASKS.load(name))
@@ -284,12 +295,14 @@ def robot(
             ``randomise``, such as ``{"p": 16, "volts": 7.4}``.
 
     Raises:
-        TypeError: ``where`` is neither a string nor a robot.
+        TypeError: ``robot_model`` is no model, or ``where`` neither a string nor a robot.
         ValueError: the model or place is unknown; timing or randomisation do not fit or are not for a simulation; keys
             were given for a robot that is not on the network; a key is missing, damaged or readable by others; or the
             driver can't be made.
         WireError: the address is invalid, or is another machine's and there are no keys.
     """
+    if not isinstance(robot_model, str | RobotModel):
+        raise wrong_type("robot_model", robot_model, "a name such as 'so101', or a RobotModel")
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     if ahead and not (isinstance(where, str) and "://" in where):
@@ -383,7 +396,8 @@ def make(
     """Make an environment, in simulation or on a robot.
 
     Args:
-        name: one of `environment_names`, or anything else that `task` takes; also a `World`.
+        name: one of `environment_names`, or anything else that `task` takes; also a `World`, or ``free`` for a task
+            without a goal of the robot (`free_task`).
         robot: see `rlenv_robot.registry.robot`; this one argument moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, which hides privileged state.
@@ -405,13 +419,21 @@ def make(
         options: the task's own settings.
 
     Raises:
-        TypeError: ``name``, ``robot``, ``profile`` or ``record`` is an object of another kind.
+        TypeError: an argument is an object of another kind.
         ValueError: a name, robot, mode or setting is unknown, or env_id is wrong.
     """
     _check_profile(profile)
     if not isinstance(record, str | Path | None):
         raise wrong_type("record", record, "a folder such as 'runs', or None")
-    resolved = _resolve(name, options)
+    for word, value, fits, allowed in (
+        ("info", info, isinstance(info, Mapping), "a mapping such as {'operator': 'ann'}"),
+        ("judge", judge, hasattr(judge, "judge"), "a ResetConfirmation such as hal.Terminal()"),
+        ("operator", operator, hasattr(operator, "poll"), "a device such as rlenv_operate.teleop.keyboard.Keyboard"),
+        ("behaviour", behaviour, isinstance(behaviour, Spec), "a hal.Spec"),
+    ):
+        if value is not None and not fits:
+            raise wrong_type(word, value, allowed)
+    resolved = free_task(robot, keys, **options) if name == FREE else _resolve(name, options)
     world: World
     if isinstance(resolved, Task):
         settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
@@ -508,7 +530,7 @@ def make_vector(
         options: the task's settings, and those of `VectorEnvironment`.
 
     Raises:
-        TypeError: ``name`` or ``profile`` is an object of another kind.
+        TypeError: an argument is an object of another kind.
         ValueError: a name, setting or device is unknown, or the device does not support a setting.
         RobotError: there is no such camera or GPU, or MuJoCo Warp is not installed.
     """
@@ -516,6 +538,14 @@ def make_vector(
     from sim.batch import SimBatch
 
     _check_profile(profile)
+    for word, value, fits, allowed in (
+        ("threads", threads, hasattr(threads, "__index__"), "a whole number, 0 for one per processor"),
+        ("device", device, isinstance(device, str), "'cpu', or such as 'warp:cuda:0'"),
+        ("cameras", cameras, not isinstance(cameras, str), "a list of names, such as ['wrist']"),
+        ("image_size", image_size, len(np.shape(image_size)) == 1, "width and height in pixels, such as (320, 240)"),
+    ):
+        if not fits:
+            raise wrong_type(word, value, allowed)
     vector_options: dict[str, Any] = {
         key: options.pop(key) for key in ("autoreset", "mode", "streams", "check_outputs") if key in options
     }

@@ -46,6 +46,7 @@ _ELSEWHERE = {
     "render_mode": "render({'mode': 'window'}) shows an environment; to_gymnasium(env, render_mode=...) takes this",
     "max_episode_steps": "The length of an episode is the setting steps",
     "num_envs": "make_vector(name, num_envs) makes a batch",
+    "record": "A batch is not recorded; make(name, record=...) records one environment",
     "robot": "A batch is simulated; make(name, robot) takes a robot",
     "seed": "The seed is an option of reset: reset({'seed': 7})",
 }
@@ -538,5 +539,21 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
     try:
         return factory(**options)
     except TypeError as error:
+        for option, value in options.items():
+            default = parameters[option].default if option in parameters else None
+            if (allowed := _kind_of(default)) and _kind_of(value) != allowed:
+                raise ValueError(
+                    f"{name}: {option} is {value!r:.80} ({type(value).__name__}), allowed is {allowed} such as its "
+                    f"default, {default!r}"
+                ) from error
         values = ", ".join(f"{option} = {value!r:.80}" for option, value in options.items()) or "none was set"
         raise ValueError(f"{name}: a setting has a wrong type, {values}: {error}") from error
+
+
+def _kind_of(value: object) -> str:
+    """Return the words for a value's kind, if it is a simple one; empty for any other."""
+    if isinstance(value, bool | np.bool_):
+        return "True or False"
+    if isinstance(value, int | float | np.number):
+        return "a number"
+    return "a text" if isinstance(value, str) else ""

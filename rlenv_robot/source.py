@@ -562,6 +562,8 @@ def open_source(
             raise UnknownSetting(f"{unknown_name(name, 'option of open_source', known)}{hint}", name)
     if not isinstance(path, str | Path | Sequence):
         raise wrong_type("path", path, "a folder such as 'runs', an address, or several of these")
+    if isinstance(episodes, str) or not (episodes is None or hasattr(episodes, "__iter__")):
+        raise wrong_type("episodes", episodes, "a list of their numbers, such as [0, 1]")
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path
     folders = [_place(one, folder, cache_bytes, storage_options) for one in places]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlenv_robot.policies.chunks import ChunkPredictor
     from rlenv_robot.policies.policy import Policy, SavedPolicy
     from rlenv_robot.robot_env.intervention import Operator
+    from rlenv_robot.tasks.task import Task
     from rlenv_robot.training.rollout import Outcome
 
 __all__ = ["add", "run"]
@@ -36,8 +37,9 @@ Examples:
   rlenv-robot run so101-reach --policy reach.npz
   rlenv-robot run so101-reach --policy reach.npz --record runs
   rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
+  rlenv-robot run free --policy policy.onnx --robot tcp://10.0.0.7:5555
 """
-    parser.add_argument("name", help="the environment: such as so101-reach, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument("name", help="so101-reach, a MuJoCo model (.xml), module:factory, ..., or free for any robot")
     words = "a policy: .onnx, .npz, a folder that LeRobot trained, or zoo:NAME; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
@@ -217,7 +219,7 @@ def _record_folder(args: argparse.Namespace) -> Path | None:
 
 def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | Robot, str | None]:
     """Return the robot's place and its keys; with ``--take``, the robot on the network itself."""
-    from rlenv_robot.registry import robot, task
+    from rlenv_robot.registry import robot
     from rlenv_robot.robot_models import robot_model_of
 
     if not args.take:
@@ -226,8 +228,15 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
         raise ValueError(
             f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
         )
-    model = robot_model_of(task(args.name, **options))
+    model = robot_model_of(_task(args, options))
     return robot(model, args.robot, keys=args.keys, take=args.take, ahead=args.ahead), None
+
+
+def _task(args: argparse.Namespace, options: Mapping[str, Any]) -> Task:
+    from rlenv_robot.registry import task
+    from rlenv_robot.tasks.free import FREE, free_task
+
+    return free_task(args.robot, args.keys, **options) if args.name == FREE else task(args.name, **options)
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator | None:
@@ -236,7 +245,6 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator 
     An entry point ``keyboard`` of the group ``rlenv_robot.operators`` names the function that makes it.
     """
     from rlenv_robot.config.plugins import PluginTable
-    from rlenv_robot.registry import task
 
     if not args.intervene:
         return None
@@ -245,7 +253,7 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator 
         from hal.errors import missing_plugin
 
         raise ValueError(f"--intervene needs {missing_plugin('rlenv_operate')}")
-    return cast("Callable[[Spec], Operator]", operators.load("keyboard"))(task(args.name, **options).action)
+    return cast("Callable[[Spec], Operator]", operators.load("keyboard"))(_task(args, options).action)
 
 
 def _has_goal(env: Environment) -> bool:

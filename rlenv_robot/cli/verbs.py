@@ -27,7 +27,7 @@ FIELD_WORDS = {
     "eval": "run", "evaluate": "run", "rollout": "run", "play": "run", "deploy": "run", "infer": "run",
     "record": "run --record", "teleoperate": "operate teleop", "list": "data ls", "info": "data show",
     "inspect": "data show", "convert": "data export", "visualize": "data replay", "finetune": "retrain",
-    "server": "serve", "halt": "stop", "describe": "protocol",
+    "upload": "data push", "server": "serve", "halt": "stop", "describe": "protocol",
 }  # fmt: skip
 """Verbs of other projects -> what does the same here, for the error about an unknown verb."""
 

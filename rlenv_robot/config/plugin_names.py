@@ -25,7 +25,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "rlenv_data_browser": {"rlenv_robot.data_verbs": ("data browse",)},
     "rlenv_episode_index": {"rlenv_robot.data_verbs": ("data select",)},
-    "rlenv_formats": {"rlenv_robot.data_verbs": ("data fields", "data units")},
+    "rlenv_formats": {"rlenv_robot.data_verbs": ("data fields", "data push", "data units")},
     "rlenv_gpu": {"rlenv_robot.batch_engines": ("warp",)},
     "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot bench", "robot certify", "dev new")},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from hal import ProfileError, SourceError, SpecError
+from hal.errors import wrong_type
 from recorder.json_data import JsonObject
 from rlenv_robot.tables import Options
 
@@ -45,6 +46,7 @@ def sim_settings(
         ``timing``, ``randomise`` and the profile's ``gains``; a key without a setting is missing.
 
     Raises:
+        TypeError: ``timing`` or ``randomise`` is an object of another kind.
         SpecError: a value is not allowed.
     """
     gains = profile.robot.gains if profile is not None and randomise is None else {}
@@ -53,24 +55,33 @@ def sim_settings(
         randomise = profile.randomise if randomise is None else randomise
     settings: SimSettings = {}
     if timing is not None and timing != {}:
-        settings["timing"] = _timing(timing) if isinstance(timing, Mapping) else timing
+        settings["timing"] = _timing(timing)
     if randomise is not None and randomise != {}:
-        settings["randomise"] = _randomise(randomise) if isinstance(randomise, Mapping) else randomise
+        settings["randomise"] = _randomise(randomise)
     if gains:
         settings["gains"] = gains
     return settings
 
 
-def _timing(section: Options) -> DelayModel:
+def _timing(section: object) -> DelayModel:
     from sim.latency import DelayModel
 
-    return DelayModel.from_dict(section)
+    if isinstance(section, Mapping):
+        return DelayModel.from_dict(section)
+    if not isinstance(section, DelayModel):
+        raise wrong_type("timing", section, "a mapping such as {'command_delay': 0.02}, or a sim.latency.DelayModel")
+    return section
 
 
-def _randomise(section: Options) -> Randomise:
+def _randomise(section: object) -> Randomise:
     from sim.randomize.randomise import Randomise
 
-    return Randomise.from_dict(section)
+    if isinstance(section, Mapping):
+        return Randomise.from_dict(section)
+    if not isinstance(section, Randomise):
+        words = "a mapping such as {'mass': {'uniform': [0.8, 1.2], 'scale': True}}, or a Randomise"
+        raise wrong_type("randomise", section, words)
+    return section
 
 
 _PARSERS: Mapping[str, Callable[[Options], object]] = {"timing": _timing, "randomise": _randomise}

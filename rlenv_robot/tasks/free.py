@@ -5,15 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from hal import Field, Spec
-from rlenv_robot.robot_models import RobotModel, find_robot_model, is_robot_file, load_robot_model
+from hal import Field, Robot, RobotSpec, Spec
+from hal.errors import wrong_type
+from rlenv_robot.config.plugins import load_object
+from rlenv_robot.robot_models import (
+    RobotModel,
+    build,
+    find_robot_model,
+    is_robot_file,
+    load_robot_model,
+    make_driver,
+    robot_names,
+)
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
-__all__ = ["Free"]
+__all__ = ["FREE", "Free", "free_task"]
+
+FREE = "free"
+"""The word for a task without a goal of whatever robot is driven (`free_task`)."""
 
 _ELEMENT = re.compile(r"([a-z0-9_]+)(?:\[(\d+)\])?")
 
@@ -28,10 +42,11 @@ class Free:
 
     Attributes:
         path: the path of the robot's file, a MuJoCo model (``.xml``) or a table of an arm's joints (``.arm.toml``); or
-            the name of a robot model, such as ``so101``.
+            the name of a robot model, such as ``so101``, or of the one in ``model``.
         reward_from: the measured value that is the reward, such as ``tip[2]``; empty for none.
         start_noise: maximum distance of each hinge (rad) and slide (m) from the model's start, for a file's model.
         steps: length of an episode in control periods.
+        model: the robot's model, for a robot that is not registered; None looks ``path`` up.
 
     Raises:
         ValueError: a setting is out of range, or ``reward_from`` is not a measured value.
@@ -42,6 +57,7 @@ class Free:
     reward_from: str = ""
     start_noise: float = 0.0
     steps: int = 500
+    model: RobotModel | None = None
 
     def __post_init__(self) -> None:
         check_settings(self.steps)
@@ -60,6 +76,18 @@ class Free:
         """
         return Free(find_robot_model(robot).name, steps=steps)
 
+    @staticmethod
+    def of_spec(spec: RobotSpec, steps: int = 500) -> Free:
+        """Return the task of a robot that describes itself: a driver, or a peer on the network.
+
+        Args:
+            spec: its description. If a robot model of its name is registered, that one counts.
+            steps: length of an episode in control periods.
+        """
+        if spec.name in robot_names():
+            return Free.of_registered(spec.name, steps)
+        return Free(spec.name, steps=steps, model=RobotModel(spec.name, spec))
+
     @property
     def name(self) -> str:
         """The task's name: the path of the file as given."""
@@ -73,6 +101,8 @@ class Free:
     @cached_property
     def robot_model(self) -> RobotModel:
         """The robot model of the file, or the one with that name."""
+        if self.model is not None:
+            return self.model
         if not is_robot_file(self.path):
             return load_robot_model(self.path)
         return RobotModel.from_file(self.path, self.start_noise)
@@ -159,3 +189,57 @@ class Free:
         first = self._sensors.fields[0]
         shape = np.shape(sensors[first.name])
         return shape[: len(shape) - len(first.shape)]
+
+
+def free_task(robot: str | Robot, keys: str | Path | None = None, **options: object) -> Free:
+    """Return a task without a goal for a robot that describes itself, so that no task need name it.
+
+    The action is its command and the observation its sensors; an episode ends by its time limit or a person
+    (`rlenv_robot.tasks.free.Free`).
+
+    Args:
+        robot: the address of a server; a driver as ``module:factory``; or a `hal.Robot` object.
+        keys: for a server: the folder of this machine's keys.
+        options: the task's settings: ``steps``.
+
+    Raises:
+        TypeError: ``robot`` is an object of another kind.
+        ValueError: ``robot`` is a word for something else, or a setting is unknown.
+        RobotError: the server can't be reached.
+    """
+
+    spec = _described(robot, keys)
+
+    def of(steps: int = 500) -> Free:
+        return Free.of_spec(spec, steps)
+
+    return build(of, FREE, options)
+
+
+def _described(where: str | Robot, keys: str | Path | None) -> RobotSpec:
+    """Return the description that a robot gives of itself."""
+    if isinstance(where, Robot) and not isinstance(where, type):
+        return where.spec
+    if not isinstance(where, str):
+        raise wrong_type("robot", where, "an address, a driver as module:factory, or a hal.Robot object")
+    if "://" in where:
+        from real.client.robot import RemoteRobot
+
+        remote = RemoteRobot(where, keys=keys)
+        try:
+            return remote.spec
+        finally:
+            remote.close()
+    if ":" in where:
+        spec = getattr(load_object(where, Path.cwd()), "spec", None)
+        if isinstance(spec, RobotSpec):
+            return spec
+        driver = make_driver(where, folder=Path.cwd())
+        try:
+            return driver.spec
+        finally:
+            driver.close()
+    raise ValueError(
+        f"{FREE!r} moves a robot that describes itself, and robot is {where!r}; give the address of a server, such as "
+        "'tcp://127.0.0.1:5555' (rlenv-robot serve my_arm.toml), or a driver as module:factory"
+    )

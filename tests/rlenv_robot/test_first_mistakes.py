@@ -25,7 +25,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "another project's name": (lambda: rr.make("SO101-Reach-v0"), "did you mean 'so101-reach'"),
     "a place that is none": (lambda: rr.make("so101-reach", robot="real"), "allowed are 'sim', 'twin', an address"),
     "a setting's name": (lambda: rr.make("so101-reach", tolerance=0.1), "did you mean 'tolerance_m'"),
-    "a setting's type": (lambda: rr.make("so101-reach", tolerance_m="1cm"), "wrong type, tolerance_m = '1cm'"),
+    "a setting's type": (lambda: rr.make("so101-reach", tolerance_m="1cm"), "'1cm' .*, allowed is a number"),
     "a seed alone": (lambda: rr.make("so101-reach").reset(7), r'such as reset\(\{"seed": 7\}\)'),
     "a mode alone": (lambda: rr.make("so101-reach").render("human"), r'such as render\(\{"mode": '),
     "a batch of half an arm": (lambda: rr.make_vector("so101-reach", 2.5), "allowed are 1 or more"),

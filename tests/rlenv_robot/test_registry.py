@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rlenv_robot as rr
-from hal import Homing
+from hal import Automatic, Homing
 from hal.robots.so101 import SO101
 from rlenv_robot import registry, robot_models
 from rlenv_robot.config.plugins import PluginTable
@@ -69,7 +69,7 @@ def test_a_world_is_an_environment_in_any_form(slider: Any, slider_class: type) 
     with pytest.raises(ValueError, match="environment without a robot"):
         task(slider)
     with pytest.raises(ValueError, match="leave out judge"):
-        rr.make(slider, judge=object())  # type: ignore[arg-type]
+        rr.make(slider, judge=Automatic())
 
 
 @pytest.mark.parametrize("name", [None, 5, object(), int, "pathlib:Path"])

@@ -1,4 +1,4 @@
-"""A hundred wrong calls of the Python names: each error says what is wrong, and what is allowed or to be done instead.
+"""More than a hundred wrong calls of the Python names: each error says what is wrong, and what is allowed or to do.
 
 They are those that users of Gymnasium, LeRobot, Tianshou and ROS would make. A refused action is no exception: `step`
 answers with ``extra_info["error"]``, whose message is judged.
@@ -32,7 +32,16 @@ rr.make("so101-reach", robot="/dev/ttyACM0") | a serial port stands in a profile
 rr.make("so101-reach", robot="10.0.0.7:5555") | as 'tcp://10.0.0.7:5555'
 rr.make("so101-reach", robot=5555) | robot is 5555 (int), allowed are 'sim'
 rr.make("so101-reach", robot="tcp://10.0.0.7:5555") | rlenv-robot robot keys new
-rr.make("so101-reach", steps="many") | steps = 'many'
+rr.make("so101-reach", steps="many") | allowed is a number such as its default
+rr.make("so101-reach", steps=None) | allowed is a number such as its default
+rr.make("so101-reach", tolerance_m="1cm") | tolerance_m is '1cm' (str), allowed is a number
+rr.make("so101-reach", info="run 1") | allowed is a mapping
+rr.make("so101-reach", timing=0.02) | a mapping such as {'command_delay'
+rr.make("so101-reach", randomise=True) | a mapping such as {'mass'
+rr.make("so101-reach", judge="me") | hal.Terminal()
+rr.make("so101-reach", operator="keyboard") | teleop.keyboard.Keyboard
+rr.make("so101-reach", behaviour="gauss") | a hal.Spec
+rr.make("free", robot="so101") | rlenv-robot serve my_arm.toml
 rr.make("so101-reach", steps=0) | a whole number of at least 1
 rr.make("so101-reach", steps=2.5) | a whole number of at least 1
 rr.make("so101-reach", tolerance=0.1) | did you mean 'tolerance_m'
@@ -89,11 +98,18 @@ rr.to_gymnasium_vector(env) | make_vector
 rr.make_vector("so101-reach", 0) | allowed are 1 or more
 rr.make_vector("so101-reach", "4") | '4' simulations on 0 threads: allowed are 1 or more
 rr.make_vector("so101-reach", 2, device="cuda:9") | allowed are 'cpu'
+rr.make_vector("so101-reach", 2, device=0) | 'cpu', or such as 'warp:cuda:0'
+rr.make_vector("so101-reach", 2, threads="two") | 0 for one per processor
+rr.make_vector("so101-reach", 2, cameras="wrist") | ['wrist']
+rr.make_vector("so101-reach", 2, image_size=84) | (320, 240)
+rr.make_vector("so101-reach", 2, record="runs") | make(name, record=...)
 rr.make_vector("so101-reach", 2, robot="tcp://127.0.0.1:5555") | make(name, robot)
 rr.open_source("missing") | does not exist
 rr.open_source("empty") | looked for log.mcap
 rr.open_source("notes.txt") | give the folder
 rr.open_source(7) | a folder such as 'runs'
+rr.open_source("runs", episodes="0") | such as [0, 1]
+rr.open_source("runs", episodes=1) | such as [0, 1]
 rr.open_source("lerobot/pusht") | 'hf://datasets/lerobot/pusht'
 rr.open_source("runs", format="lerobot") | found from the folder's files
 rr.open_source("runs", task="so101-reech") | did you mean 'so101-reach'
@@ -107,6 +123,8 @@ data.episode(99) | has 0 to 1
 data.episode("0") | a whole number
 data.steps_at([99999]) | whole numbers from 0 to
 data.split(2.0) | between 0 and 1
+rr.robot(3) | a name such as 'so101'
+rr.register_task(3, object) | 'my-arm-wipe'
 rr.robot("so100") | did you mean 'so101'
 rr.robot("so101", "/dev/ttyUSB0") | a serial port stands in a profile
 rr.robot("so101", "tcp://127.0.0.1") | tcp://127.0.0.1:5555
@@ -151,8 +169,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             one.close()
 
 
-def test_there_are_a_hundred() -> None:
-    assert len({call for call, _ in WRONG}) == len(WRONG) == 100
+def test_there_are_more_than_a_hundred() -> None:
+    assert len({call for call, _ in WRONG}) == len(WRONG) > 100
 
 
 @pytest.mark.parametrize(("call", "words"), WRONG, ids=[call for call, _ in WRONG])

@@ -2,10 +2,13 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["fields", "units"]
+__all__ = ["fields", "push", "units"]
 
 fields = Verb(
     "rlenv_formats.cli.fields", "propose the mapping of a ROS bag's topics", heading="read and write other formats"
+)
+push = Verb(
+    "rlenv_formats.cli.push", "upload an export to the Hugging Face Hub", heading="read and write other formats"
 )
 units = Verb(
     "rlenv_formats.cli.units",

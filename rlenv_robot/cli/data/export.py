@@ -21,6 +21,7 @@ Examples:
   rlenv-robot data export RUN so101-reach --to lerobot --cameras top
   rlenv-robot data export RUN so101-reach.hdf5 --to robomimic
   rlenv-robot data export RUN so101-recordings --to rerun && rerun so101-recordings/*.rrd
+  rlenv-robot data export RUN so101-reach --to lerobot --push USER/so101-reach
 """
     parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("out", type=Path, help="a new folder; for robomimic a new file ending in .hdf5")
@@ -30,6 +31,9 @@ Examples:
     add_images(parser)
     words = "lerobot: observation fields that become observation.environment_state, such as target_position"
     parser.add_argument("--environment", metavar="NAMES", default="", help=words)
+    words = "upload the export to this repository of the Hugging Face Hub; data push does it later"
+    parser.add_argument("--push", metavar="REPO_ID", help=words)
+    parser.add_argument("--private", action="store_true", help="let nobody else see the repository, if it is new")
     add_filters(parser)
     add_reading(parser)
     parser.set_defaults(run=run)
@@ -46,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.out} exists, and nothing is overwritten; name another")
     if args.environment and "environment" not in data_format.write_options:
         raise ValueError(f"--environment is for formats with such a choice, as lerobot; leave it out for {args.to}")
+    pushing = _pushing(args)
     environment = {"environment": tuple(args.environment.split(","))} if args.environment else {}
     table = read_folder(args.path, **reading_options(args))
     if has_filters(args):
@@ -55,4 +60,24 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
     for note in notes:
         print(f"note: {note}")
-    return 0
+    return pushing.run(pushing) if pushing else 0
+
+
+def _pushing(args: argparse.Namespace) -> argparse.Namespace | None:
+    """Return the arguments of ``data push`` for the export, after its check; None without ``--push``."""
+    if args.push is None:
+        if args.private:
+            raise ValueError("--private is for a repository on the Hub; name it: --push REPO_ID")
+        return None
+    from hal.errors import missing_plugin
+    from rlenv_robot.cli.data import all_verbs
+    from rlenv_robot.cli.verbs import add_verbs
+
+    verbs = all_verbs()
+    if "push" not in verbs:
+        raise ValueError(f"--push is in {missing_plugin('rlenv_formats')}")
+    parser = argparse.ArgumentParser(prog="rlenv-robot data")
+    add_verbs(parser, {"push": verbs["push"]})
+    pushing = parser.parse_args(["push", *(["--private"] if args.private else []), "--", str(args.out), args.push])
+    pushing.check(pushing)
+    return pushing

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlparse
 
 
@@ -37,6 +37,9 @@ class FileServer:
     def sent(self, ending: str = "") -> int:
         """Return the bytes that were sent of files with a name that ends so."""
         return sum(size for path, size in self.asked if path.endswith(ending))
+
+
+Server = TypeVar("Server", bound=FileServer)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -158,9 +161,9 @@ class _HubHandler(_Handler):
 
 
 @contextmanager
-def serve(state: FileServer, hub: bool = False) -> Iterator[FileServer]:
-    """Serve files on this machine alone until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _HubHandler if hub else _Handler)
+def serve(state: Server, hub: bool = False, handler: type[BaseHTTPRequestHandler] | None = None) -> Iterator[Server]:
+    """Serve files on this machine alone until the block ends, by a handler of its own if one is given."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler or (_HubHandler if hub else _Handler))
     server.state = state  # type: ignore[attr-defined]
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

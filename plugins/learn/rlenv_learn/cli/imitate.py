@@ -303,6 +303,9 @@ def _next_steps(training: SetTraining, out: Path) -> list[str]:
     name = shlex.quote(str(out))
     if (task := _task_of(training)) is not None:
         return [f"next: rlenv-robot run {task} --policy {name}   (the simulation; --robot ADDRESS for a served one)"]
+    info = training.source.table.episodes[training.episodes[0]]
+    if info.get("robot") and info.get("task") == info["robot"]:  # recorded without a task (rlenv_robot.tasks.free)
+        return [f"next: rlenv-robot run free --policy {name} --robot ADDRESS   (the served robot)"]
     if is_so101(about.get("robot"), fields.observation, fields.action):
         if "joints" in about:
             return [f"next: rlenv-robot run so101-reach --policy {name} --robot ADDRESS   (joints are converted)"]

@@ -478,7 +478,7 @@ class Mover:
         if settings.task:
             return task(settings.task, **{**settings.task_options, **options})
         with closing(RemoteRobot(self._address, keys=self._keys)) as remote:
-            return Free.of_registered(remote.spec.name, options.get("steps", FREE_STEPS))
+            return Free.of_spec(remote.spec, options.get("steps", FREE_STEPS))
 
     def _observer(self, world: RobotWorld, by: str, run: PolicyRun | None) -> Observer | None:
         settings = self._settings

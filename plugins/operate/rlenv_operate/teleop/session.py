@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from hal import Answer, DeadlineExceeded, Robot, RobotSpec
-from real import RemoteRobot
 from rlenv_operate.episode import (
     FREE_STEPS,
     GivenVerdict,
@@ -29,8 +28,8 @@ from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.intervention import Operator
-from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
-from rlenv_robot.tasks.free import Free
+from rlenv_robot.robot_models import make_driver, robot_model_of
+from rlenv_robot.tasks.free import Free, free_task
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["TeleopSettings", "leader_of_profile", "teleop_task", "teleoperate"]
@@ -149,7 +148,7 @@ def teleoperate(settings: TeleopSettings, keys: TeleopKeys, say: Callable[[str],
     """
     with ExitStack() as ends:
         ends.callback(keys.close)
-        resolved = teleop_task(_kind(settings), settings.task, settings.steps)
+        resolved = _task(settings)
         model = robot_model_of(resolved)
         if "://" in settings.where:
             moved = robot(model, settings.where, keys=settings.keys, take=settings.take)
@@ -191,14 +190,11 @@ def _episodes(
     return count
 
 
-def _kind(settings: TeleopSettings) -> str:
-    if settings.task or "://" not in settings.where:
-        return settings.kind
-    remote = RemoteRobot(settings.where, keys=settings.keys)
-    try:
-        return find_robot_model(remote.spec.name).name
-    finally:
-        remote.close()
+def _task(settings: TeleopSettings) -> Task:
+    """Return the task that is named; without one, that of the robot at an address, of a driver, or of the model."""
+    if settings.task or ":" not in settings.where:
+        return teleop_task(settings.kind, settings.task, settings.steps)
+    return free_task(settings.where, settings.keys, steps=settings.steps or FREE_STEPS)
 
 
 def _velocity(settings: TeleopSettings) -> float:

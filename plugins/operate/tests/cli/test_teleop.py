@@ -22,13 +22,15 @@ from hal.robots.so101 import SO101
 from real import Server
 from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_operate.teleop.latency import devices
-from rlenv_operate.teleop.session import TeleopSettings, leader_of_profile
+from rlenv_operate.teleop.session import TeleopSettings, leader_of_profile, teleoperate
+from rlenv_operate.teleop.terminal import TeleopKeys
 from rlenv_robot.cli.main import main
 from rlenv_robot.rendering.show import find_episode
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
 from tests.fakes import until
+from tests.rlenv_robot.tasks.test_free import LabArm
 
 PROFILE = """
 [robot]
@@ -138,6 +140,24 @@ def test_a_leader_moves_a_served_arm_is_recorded_as_an_expert_and_ctrl_c_leaves_
     infos = find_episode(tmp_path / "runs", -1)[0].episodes
     assert [(info["operator"], info["source"], info["expert"]) for info in infos] == [("ann", "expert", True)] * 2
     assert [info.get("verdict") for info in infos] == ["success", None]
+
+
+def test_a_robot_that_has_only_a_driver_is_teleoperated_without_a_task(tmp_path: Path) -> None:
+    source, keys = os.pipe()
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "(within" in line:  # the time limit ended the episode
+            os.write(keys, b"+\n")
+
+    with os.fdopen(source, "r") as pipe, Server(LabArm(), address="tcp://127.0.0.1:*", paced_by_robot=True) as server:
+        settings = TeleopSettings(where=server.address, engaged=True, steps=10, episodes=1, record=tmp_path / "runs")
+        assert teleoperate(settings, TeleopKeys(pipe), say) == 1
+    os.close(keys)
+    info = find_episode(tmp_path / "runs", -1)[0].episodes[0]
+    assert (info["task"], info["robot"], info["expert"]) == (LabArm.spec.name, LabArm.spec.name, True)
+    assert info.get("verdict") == "success", (said, info)
 
 
 def test_a_device_and_its_settings_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
