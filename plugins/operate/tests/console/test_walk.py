@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_operate.console.mover import MoverSettings
-from tests.browser import AXE, IN_BROWSER, WAIT_MS, chromium, needs_axe, shows
+from tests.browser import AXE, IN_BROWSER, chromium, needs_axe, shows
 from tests.fakes import until
 
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -58,6 +58,23 @@ def console(lab: Path) -> Iterator[Any]:
         yield console
 
 
+@pytest.fixture
+def open_page(browser: Any, console: Any) -> Iterator[Any]:
+    """Open the page; at the test's end it is closed, since a page that is left open goes on drawing."""
+    contexts = []
+
+    def opened(**options: Any) -> Any:
+        contexts.append(browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900}, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(LONG_S * 1e3)
+        page.goto(console.url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
 def walk(
     page: Any,
     look: Callable[[str], None] | None = None,
@@ -74,7 +91,7 @@ def walk(
     assert page.is_hidden("#stale"), "that no robot was chosen yet is no alarm"
     page.select_option("#robot-task", "so101-reach")
     page.click("[data-job-do='robot start']")
-    page.wait_for_selector("body[data-live=true]", timeout=LONG_S * 1e3)
+    page.wait_for_selector("body[data-live=true]")
     until(lambda: page.evaluate("Boolean(state && state.live)"), LONG_S)
     look("disarmed")
     page.click("[data-step=run]")
@@ -127,7 +144,7 @@ def walk(
     page.click("[data-step=run]")
     page.fill("#run-episodes", "2")
     page.click("#run-start")
-    page.wait_for_selector("#state[data-s=running]", timeout=LONG_S * 1e3)
+    page.wait_for_selector("#state[data-s=running]")
     shows(page, "#clutch", page.evaluate("t('policy_moves')"))
     look("running")
     page.click("[data-step=judge]")
@@ -156,18 +173,10 @@ def walk(
     look("stopped")
 
 
-def opened(browser: Any, console: Any, width: int = 1280, **options: Any) -> Any:
-    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    page.goto(console.url)
-    return page
-
-
 @pytest.mark.timeout(400)
-def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: Path) -> None:
+def test_the_whole_loop_is_walked_in_the_page(open_page: Any, console: Any, lab: Path) -> None:
     troubles = list[str]()
-    page = opened(browser, console)
+    page = open_page()
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.fill("#person", "Ada")
     page.click("#name-form button")
@@ -192,8 +201,8 @@ def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: P
     assert all(job["state"] != "running" for job in console._steps.jobs.view())
 
 
-def test_every_control_is_reached_by_tab_and_shows_its_focus(browser: Any, console: Any) -> None:
-    page = opened(browser, console)
+def test_every_control_is_reached_by_tab_and_shows_its_focus(open_page: Any) -> None:
+    page = open_page()
     page.wait_for_selector("#loop:visible")
     assert page.get_by_role("button", name="STOP").get_attribute("id") == "stop"  # as voice control finds it
     ready = """() => [...document.querySelectorAll("button, input, select, summary, [tabindex]")]
@@ -222,9 +231,9 @@ def test_every_control_is_reached_by_tab_and_shows_its_focus(browser: Any, conso
 @needs_axe
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("webgl", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_axe_finds_nothing_in_any_state_width_and_language(browser: Any, console: Any, webgl: bool) -> None:
+def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, console: Any, webgl: bool) -> None:
     assert AXE is not None
-    page = opened(browser, console, bypass_csp=True)  # axe comes by evaluate
+    page = open_page(bypass_csp=True)  # axe comes by evaluate
     if not webgl:
         page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null;")
         page.reload()

@@ -131,9 +131,9 @@ const loop = {
       button.classList.toggle("asked", like.classList.contains("asked"));
     }
     $("run-start").disabled = !may || !live || !$("run-policy").value || Boolean(state?.mover.owner);
-    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), words);
     const policy = $("run-policy").value, ready = s.zoo.find((one) => one.name === policy);
-    for (const step of ["run", "judge"]) if (policy) put($(`command-${step}`), $(`command-${step}`).textContent.replace(/--policy \S+/, `--policy ${ready ? policy : `policies/${policy}`}`));
+    const file = `--policy ${ready ? policy : `policies/${policy}`}`;
+    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), policy && ["run", "judge"].includes(step) ? words.replace(/--policy \S+/, file) : words);
     put($("run-about"), ready ? `${t("zoo_about")} ${Object.entries(ready.reached).map(([robots, count]) => `${t(`on_${robots.split(" ")[0]}`)} ${count}/${ready.episodes}`).join(", ")}` : "");
     for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
     for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
