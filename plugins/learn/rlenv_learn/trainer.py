@@ -142,11 +142,11 @@ def train_network(
                 last = update == learning.updates or elapsed >= seconds
                 if last or update % max(1, learning.updates // trials) == 0:
                     begun += evaluation.run(done, elapsed, policy)
+                if update and not last:  # before it is reported, so that what was reported is kept
+                    kept.keep(learning, evaluation, elapsed)
                 progress(done, total, evaluation.points[-1] if evaluation.points else None)
                 if last:
                     break
-                if update:
-                    kept.keep(learning, evaluation, elapsed)
         except BaseException:
             kept.write()
             raise

@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_operate.console.mover import MoverSettings
-from tests.browser import AXE, IN_BROWSER, chromium, needs_axe, shows
+from tests.browser import IN_BROWSER, axe_violations, chromium, holds, needs_axe, shows
 from tests.fakes import until
 
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -21,7 +21,7 @@ server = pytest.importorskip("rlenv_operate.console.server", reason="the extra '
 pytestmark = IN_BROWSER
 
 LONG_S = 120.0
-AXE_RULES = '{rules: {"label-content-name-mismatch": {enabled: true}, "target-size": {enabled: true}}}'
+AXE_RULES = '{"label-content-name-mismatch": {enabled: true}, "target-size": {enabled: true}}'
 """Rules besides axe-core's own: what one sees is in the name, as voice control needs it, and is large enough."""
 WIDTHS = {"wide": 1280, "phone": 390}
 
@@ -92,7 +92,7 @@ def walk(
     page.select_option("#robot-task", "so101-reach")
     page.click("[data-job-do='robot start']")
     page.wait_for_selector("body[data-live=true]")
-    until(lambda: page.evaluate("Boolean(state && state.live)"), LONG_S)
+    holds(page, "Boolean(state && state.live)", LONG_S)
     look("disarmed")
     page.click("[data-step=run]")
     assert page.input_value("#run-policy") == "zoo:so101-reach"
@@ -102,9 +102,9 @@ def walk(
         page.fill("#run-episodes", "1")
         page.click("#run-start")
         page.click("[data-step=judge]")
-        until(lambda: page.evaluate("Boolean(question)"), LONG_S)
+        holds(page, "Boolean(question)", LONG_S)
         page.click(f"#step-judge [data-do={verdicts[0]}]")
-        until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+        holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=calibrate]")
     look("calibrate")
     page.click("[data-step=record]")
@@ -121,25 +121,34 @@ def walk(
     page.keyboard.up("KeyQ")
     page.keyboard.up("Space")
     page.click(f"#step-record [data-do={verdicts[0]}]")
-    until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+    holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=train]")
-    page.fill("#train-steps", "100000000" if long else "40000")
+    if long:
+        page.select_option("#train-method", "evolution")
+    method = page.input_value("#train-method")  # the page's own choice
+    page.fill("#train-steps", "100000000" if long else {"evolution": "40000", "ppo": "7680"}[method])
     page.fill("#train-name", "first")
     page.click("[data-job-do='train start']")
-    until(lambda: page.evaluate("(loop.job('train')?.curve || []).length > 1"), LONG_S)
+    holds(page, "(loop.job('train')?.curve || []).length > 1", LONG_S)
     look("training")
     page.click("[data-job-do='train end']")
-    until(lambda: job("train") == "stopped", LONG_S)
+    holds(page, "loop.job('train')?.state === 'stopped'", LONG_S)
     look("interrupted")
+    curve = page.evaluate("loop.job('train').curve")
     page.reload()  # jobs and what became of them are the console's, not the page's
     page.wait_for_selector("#loop:visible")
     page.click("[data-step=train]")
     if long:
+        page.select_option("#train-method", "evolution")
         page.fill("#train-steps", "10000")
         page.fill("#train-name", "first")
     page.click("[data-job-do='train start']" if long else "[data-job-do='train resume']")
-    until(lambda: job("train") == "running", LONG_S)
-    until(lambda: job("train") == "done", LONG_S)
+    holds(page, "loop.job('train')?.state === 'running'", LONG_S)
+    holds(page, "loop.job('train')?.state === 'done'", LONG_S)
+    if not long:
+        resumed = page.evaluate("loop.job('train').curve")
+        assert resumed[: len(curve)] == curve, "the learning curve goes on"
+        assert len(resumed) > len(curve)
     look("trained")
     page.click("[data-step=run]")
     page.fill("#run-episodes", "2")
@@ -149,19 +158,19 @@ def walk(
     look("running")
     page.click("[data-step=judge]")
     for verdict in verdicts[1:]:
-        until(lambda: page.evaluate("Boolean(question)"), LONG_S)
+        holds(page, "Boolean(question)", LONG_S)
         look("asking")
         if verdict == "discard":  # without a drawing of the simulated robot nobody can say more
             assert page.locator("[data-act=success]:enabled, [data-do=failure]:enabled").count() == 0
             assert page.evaluate("t('blind')") in page.text_content("#judge-now")
         page.click(f"#step-judge [data-do={verdict}]")
-        until(lambda: not page.evaluate("Boolean(question)"), LONG_S)
-    until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+        holds(page, "!question", LONG_S)
+    holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=retrain]")
     page.fill("#retrain-name", "second")
     page.fill("#retrain-steps", "20000")
     page.click("[data-job-do='retrain start']")
-    until(lambda: job("retrain") == "done", LONG_S)
+    holds(page, "loop.job('retrain')?.state === 'done'", LONG_S)
     look("retrained")
     page.click("[data-step=compare]")
     shows(page, "#results", "first.npz")
@@ -232,7 +241,6 @@ def test_every_control_is_reached_by_tab_and_shows_its_focus(open_page: Any) -> 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("webgl", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, console: Any, webgl: bool) -> None:
-    assert AXE is not None
     page = open_page(bypass_csp=True)  # axe comes by evaluate
     if not webgl:
         page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null;")
@@ -240,13 +248,11 @@ def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, conso
     found = dict[str, list[str]]()
 
     def look(state: str) -> None:
-        if not page.evaluate("Boolean(window.axe)"):
-            page.evaluate(AXE.read_text())
         focused = page.evaluate("document.activeElement.id")
         # Each width in one language with WebGL, and in the other one without it, where --soak walks again.
         for language, (name, width) in zip(("en", "zh"), list(WIDTHS.items())[:: 1 if webgl else -1], strict=True):
             page.set_viewport_size({"width": width, "height": 900})
-            violations = page.evaluate(f"axe.run({AXE_RULES})")["violations"]
+            violations = axe_violations(page, AXE_RULES)
             if violations:
                 found[f"{state}, {language}, {name}"] = [
                     f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in violations

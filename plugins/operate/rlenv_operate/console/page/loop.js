@@ -157,7 +157,8 @@ const loop = {
       box.replaceChildren(...Object.values(made));
     }
     const made = this.boxes[step], running = job.state === "running";
-    put(made.state, `${t(`j_${job.state}`)} – ${job.by}${running && job.remark && !job.ask ? ` – ${say(job.remark)}` : ""}`);
+    const left = job.left_s === null ? "" : t("time_left").replace("#", duration(job.left_s));
+    put(made.state, [t(`j_${job.state}`), job.by, running && !job.ask ? say(job.remark) : "", left].filter(Boolean).join(" – "));
     made.state.className = job.state === "failed" ? "bad" : job.state === "done" ? "good" : "";
     made.bar.hidden = job.share === null || job.share === undefined;
     made.bar.value = job.share || 0;
