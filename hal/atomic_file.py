@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_write", "replace_file"]
+__all__ = ["allocate", "atomic_write", "replace_file"]
+
+_ZEROS = 1 << 20
+"""Bytes that `allocate` writes at once."""
 
 
 @contextmanager
@@ -84,3 +87,19 @@ def _sync(path: str | Path) -> None:
     except OSError as error:  # file systems that keep no order of names refuse to store a folder
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not os.path.isdir(path):
             raise
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Give an open file room for its first bytes, so that no later write or mapped page lacks it.
+
+    Where the system has no posix_fallocate(3), as macOS, zeros are written behind the file's end.
+
+    Raises:
+        OSError: there is no room.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    present = os.fstat(descriptor).st_size
+    while present < size:
+        present += os.pwrite(descriptor, bytes(min(_ZEROS, size - present)), present)

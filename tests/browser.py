@@ -23,6 +23,8 @@ IN_BROWSER = [
 """Marks of a module of such tests, which also passes ``playwright.sync_api`` to `pytest.importorskip`."""
 
 WAIT_MS = 20_000
+_PAUSE_S = 0.05
+"""Time between two looks into a page, which works while it is looked at, seconds."""
 
 _AXE = find_spec("axe_playwright_python")
 AXE = None if _AXE is None or _AXE.origin is None else Path(_AXE.origin).with_name("axe.min.js")
@@ -78,5 +80,20 @@ def watched_pages(browser: Any, schemes: tuple[str, ...] = ("blob:",)) -> Iterat
 
 
 def shows(page: Any, selector: str, text: str) -> None:
-    """Wait for a text; `wait_for_function` can't be used, since the page's policy forbids `eval`."""
-    until(lambda: text in (page.text_content(selector) or ""), 20.0)
+    """Wait for a text."""
+    until(lambda: text in (page.text_content(selector) or ""), 20.0, _PAUSE_S)
+
+
+def holds(page: Any, expression: str, seconds: float = 20.0) -> None:
+    """Wait until JavaScript gives true; `wait_for_function` can't be used, since the page's policy forbids `eval`."""
+    until(lambda: page.evaluate(expression), seconds, _PAUSE_S)
+
+
+def axe_violations(page: Any, rules: str = "{}") -> list[dict[str, Any]]:
+    """Return what axe-core finds in a page whose policy is bypassed; the options switch further rules on."""
+    assert AXE is not None
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(AXE.read_text())
+    # Only violations are described; without it most of the time goes into descriptions of what is right.
+    found = page.evaluate(f"axe.run({{resultTypes: ['violations'], rules: {rules}}}).then((all) => all.violations)")
+    return [dict(one) for one in found]

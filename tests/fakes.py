@@ -63,12 +63,15 @@ class ManualClock:
         self.now += seconds
 
 
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait for a condition; fail when it does not hold within a bound that a busy machine does not reach."""
+def until(condition: Callable[[], Any], seconds: float = 10.0, pause_s: float = 0.005) -> None:
+    """Wait for a condition; fail when it does not hold within a bound that a busy machine does not reach.
+
+    ``pause_s`` is the time between two looks, seconds: longer where a look takes the processor from what is awaited.
+    """
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"the condition did not hold within {seconds} s"
-        time.sleep(0.005)
+        time.sleep(pause_s)
 
 
 # -- stops ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import struct
+import sys
 import termios
 import time
 from pathlib import Path
@@ -222,12 +223,14 @@ def _open(path: str) -> int:
 
 def _configure(fd: int, baud: int) -> None:
     """Make a line raw, and set its rate, also one that has no name (``BOTHER``, Linux)."""
+    named = getattr(termios, f"B{baud}", None)
+    if named is None and sys.platform != "linux":
+        raise ConnectionLost(f"the port can't be set to {baud} baud: a rate that has no name needs Linux")
     try:
         attributes = termios.tcgetattr(fd)
         attributes[0] = attributes[1] = attributes[3] = 0
         attributes[2] = termios.CS8 | termios.CREAD | termios.CLOCAL
         attributes[6][termios.VMIN], attributes[6][termios.VTIME] = 1, 0  # so that an empty read means a lost line
-        named = getattr(termios, f"B{baud}", None)
         if named is not None:
             attributes[4] = attributes[5] = named
         termios.tcsetattr(fd, termios.TCSANOW, attributes)

@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from hal.atomic_file import allocate
 from hal.errors import RobotError, StopReason
 
 __all__ = ["KeptStop", "StopFile"]
@@ -137,10 +138,7 @@ class StopFile:
         self._is_on_disk.clear()  # also of a file that is not new: who made it may have been killed
         stop = KeptStop(0, None) if is_new else self._read()
         try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._descriptor, 0, _SLOTS * _SLOT)
-            elif os.fstat(self._descriptor).st_size < _SLOTS * _SLOT:
-                _write_all(self._descriptor, bytes(_SLOTS * _SLOT), 0)
+            allocate(self._descriptor, _SLOTS * _SLOT)
         except OSError as error:
             self._fail(error)
         return stop

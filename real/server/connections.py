@@ -406,5 +406,7 @@ def _peer_of(connection: socket.socket) -> tuple[str, int] | None:
 
 
 def _bytes_received(peer_socket: socket.socket) -> int:
+    if not hasattr(socket, "TCP_INFO"):  # not Linux: its backlogs are not bounded
+        return 0
     info = peer_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + 8)
     return int(struct.unpack_from("=Q", info, _RECEIVED_AT)[0]) if len(info) >= _RECEIVED_AT + 8 else 0

@@ -73,7 +73,7 @@ class Images:
         self._table, self._crop, self._order, self._chw = table, crop, order, layout == "chw"
         self._size = None if size is None else (int(size[0]), int(size[1]))
         self._cv2 = opencv("decoding images")
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or _processors()
         self._pool = ThreadPoolExecutor(self._threads, "images")
         self._sources = sources or ImageSources(table)
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -241,6 +241,11 @@ class Images:
         if self._size is not None and pixels.shape[:2] != self._size:
             pixels = cv2.resize(pixels, self._size[::-1], interpolation=cv2.INTER_AREA)
         return np.asarray(pixels)
+
+
+def _processors() -> int:
+    """Return the number of processors that this process may use; where the system does not tell, of all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Cache:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hal import LogError
+from hal.atomic_file import allocate
 from recorder.names import TAIL_NAME
 
 __all__ = ["HALF_BYTES", "MOST_ABANDONED", "Tail", "TailMessage", "read_tail", "remove_tail"]
@@ -86,7 +87,7 @@ class Tail:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         _try_lock(self._file)
         size = _HEAD_BYTES + 2 * self._half
-        os.posix_fallocate(self._file, 0, size)  # else a full memory would end this process at a later write
+        allocate(self._file, size)  # else a full memory would end this process at a later write
         os.pwrite(self._file, (_MAGIC + os.fsencode(run.absolute()))[: _HEAD_BYTES - 1] + b"\0", 0)
         return mmap.mmap(self._file, size)
 

@@ -25,6 +25,7 @@ from typing import IO
 import numpy as np
 
 from hal import SourceError
+from hal.atomic_file import allocate
 from recorder.json_data import JsonDict
 
 __all__ = [
@@ -143,7 +144,7 @@ def mapped_array(dtype: np.dtype, count: int) -> np.ndarray | None:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(prefix="rlenv-robot-rows-", dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a later lack of room would end the process
+            allocate(file.fileno(), size)  # a later lack of room would end the process
             return np.frombuffer(mmap.mmap(file.fileno(), size), dtype, count)
     except OSError:
         return None

@@ -76,7 +76,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--resume", action="store_true",
-        help="by evolution: go on with the training of the same command that Ctrl-C, or anything else, ended",
+        help="go on with the training of the same command that Ctrl-C, or anything else, ended (by evolution and ppo)",
     )  # fmt: skip
     add_track(parser)
     add_progress(parser)
@@ -148,8 +148,6 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.demos is not None and by_evolution:
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: use --method ppo")
-    if args.resume and not by_evolution:
-        raise ValueError(f"--resume is for --method evolution; a training by {method} begins anew")
     _note_unscaled(args)
     return _train_by_evolution(args, out) if by_evolution else _train_by(method, args, out)
 
@@ -170,16 +168,32 @@ def _note_unscaled(args: argparse.Namespace) -> None:
 
 
 def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:
-    from rlenv_robot.training.trainers import trainer
+    from rlenv_robot.training.trainers import can_resume, trainer
 
-    settings = task_settings(args.profile, args.name)
+    train, settings = trainer(method), task_settings(args.profile, args.name)
+    more: dict[str, Any] = {"resume": args.resume} if can_resume(train) else {}
+    if args.resume and not more:
+        raise ValueError(f"a training by {method} can't be resumed: leave out --resume to begin anew")
     shown = None if args.demos is None else _demonstrations(args, settings)
     with progress_bars(file=args.progress) as bars:
-        trained = trainer(method)(
-            args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
-            seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
-            demonstrations=shown, progress=_progress(bars.begin(f"train by {method}")),
-        )  # fmt: skip
+        advance, steps = _progress(bars.begin(f"train by {method}")), 0
+
+        def progress(done: int, total: int, point: Point | None) -> None:
+            nonlocal steps
+            steps = done
+            advance(done, total, point)
+
+        try:
+            trained = train(
+                args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
+                seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
+                demonstrations=shown, progress=progress, **more,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if not more or not steps:
+                raise
+            say(f"stopped after {steps:,} steps; go on with the same command and --resume")
+            return INTERRUPTED
     how = method if shown is None else f"{method} from demonstrations (their clone: {trained.points[0].success:.1%})"
     print(f"{out}: {how}, {trained.steps:,} steps in {trained.seconds:.0f} s; {_success(args, trained, settings)}")
     print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
@@ -257,7 +271,7 @@ def _checked_offline(args: argparse.Namespace) -> str:
     if args.demos is not None:
         raise ValueError("--demos is for training in simulation: give all recorded runs as --data")
     if args.resume:
-        raise ValueError("--resume is for training in simulation, by evolution; with --data a training begins anew")
+        raise ValueError("--resume is for training in simulation; with --data a training begins anew")
     if args.updates is not None and args.updates < 1:
         raise ValueError(f"--updates is {args.updates}, it must be at least 1")
     return method

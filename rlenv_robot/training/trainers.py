@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -15,8 +16,8 @@ from rlenv_robot.tasks.task import Task
 from rlenv_robot.training.rollout import Point
 
 __all__ = [
-    "OfflineTrainer", "Trained", "Trainer", "offline_trainer", "offline_trainer_names", "open_rewarded", "trainer",
-    "trainer_names", "unknown_method",
+    "OfflineTrainer", "Trained", "Trainer", "can_resume", "offline_trainer", "offline_trainer_names", "open_rewarded",
+    "trainer", "trainer_names", "unknown_method",
 ]  # fmt: skip
 
 _TRAINERS = PluginTable("trainer", "rlenv_robot.trainers", {})
@@ -47,6 +48,7 @@ class Trainer(Protocol):
     """A function that trains a policy in simulation, and writes it with its learning curve and checkpoints.
 
     A package declares its trainers in the entry-point group ``rlenv_robot.trainers``, as ``name = "module:function"``.
+    One that can go on with an interrupted training also takes ``resume: bool = False`` (`can_resume`).
     """
 
     def __call__(
@@ -155,6 +157,11 @@ def trainer(name: str) -> Trainer:
         ValueError: the name is unknown, or its package can't be imported.
     """
     return cast("Trainer", _loaded(_TRAINERS, name))
+
+
+def can_resume(trainer: Trainer) -> bool:
+    """Return whether a trainer goes on with a training that was interrupted."""
+    return "resume" in inspect.signature(trainer).parameters
 
 
 def offline_trainer_names() -> list[str]:

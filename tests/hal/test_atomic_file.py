@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hal.atomic_file import atomic_write, replace_file
+from hal.atomic_file import allocate, atomic_write, replace_file
 
 
 def names(folder: Path) -> list[str]:
@@ -138,3 +138,19 @@ def test_a_finished_file_takes_the_name_of_another(tmp_path: Path) -> None:
     replace_file(tmp_path / "part", tmp_path / "old")
     assert (tmp_path / "old").read_text() == "new"
     assert names(tmp_path) == ["old"]
+
+
+@pytest.mark.parametrize("system", ["linux", "macos"])
+def test_a_file_gets_room_and_keeps_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    path, size = tmp_path / "rows", 2_500_000
+    path.write_bytes(b"content")
+    if system == "macos":
+        monkeypatch.delattr(os, "posix_fallocate")
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        for _ in range(2):
+            allocate(descriptor, size)
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == b"content".ljust(size, b"\0")
+    assert path.stat().st_blocks * 512 >= size

@@ -24,7 +24,15 @@ from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment
 
-__all__ = ["ImitationSettings", "PpoLearner", "PpoSettings", "improve_by_ppo", "ppo_settings", "with_advantages"]
+__all__ = [
+    "ImitationSettings",
+    "PpoLearner",
+    "PpoSettings",
+    "PpoTraining",
+    "improve_by_ppo",
+    "ppo_settings",
+    "with_advantages",
+]
 
 _LAMBDA, _CLIP = 0.95, 0.2
 _INITIAL_LOG_STD = -0.7
@@ -214,22 +222,75 @@ def improve_by_ppo(
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        learner = PpoLearner(envs, settings, seed, demonstrations)
-        batch = envs.num_envs * settings.horizon
-        updates = max(1, steps // batch)
-        nominal_updates = 0 if nominal is None else round(settings.nominal_share * updates)
-        if demonstrations is not None:
+    yield from PpoTraining(envs, settings, steps, seed, nominal, demonstrations)
+
+
+class PpoTraining:
+    """Iterate over the updates of one training, whose state can be kept, so that a later training goes on from it.
+
+    For the arguments and for what it yields see `improve_by_ppo`.
+
+    Attributes:
+        done: number of updates made.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnvironment,
+        settings: PpoSettings,
+        steps: int,
+        seed: int,
+        nominal: VectorEnvironment | None = None,
+        demonstrations: Demonstrations | None = None,
+    ) -> None:
+        self._envs, self._settings, self._seed = envs, settings, seed
+        self._nominal, self._demonstrations = nominal, demonstrations
+        self._batch = envs.num_envs * settings.horizon
+        self.updates = max(1, steps // self._batch)
+        self.done = 0
+        self._learner: PpoLearner | None = None
+        self._restored: Mapping[str, Any] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return the state after the newest update, as tensors, numbers and text; at least one update was made."""
+        assert self._learner is not None
+        learner = copy.deepcopy(self._learner.state_dict())  # the next update changes its tensors in place
+        return {"updates": self.done, "learner": learner, "random": self._learner.random.get_state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on after the last update of what `state` returned for the same settings, in new episodes."""
+        self._restored, self.done = state, int(state["updates"])
+
+    def __iter__(self) -> Iterator[tuple[int, NetworkPolicy, dict[str, float]]]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield from self._train()
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train(self) -> Iterator[tuple[int, NetworkPolicy, dict[str, float]]]:
+        settings, first = self._settings, self.done
+        nominal_updates = 0 if self._nominal is None else round(settings.nominal_share * self.updates)
+        if self._restored is not None:
+            settings = replace(settings, imitation=replace(settings.imitation, cloning=0))
+        learner = self._learner = PpoLearner(self._envs, settings, self._seed, self._demonstrations)
+        if self._restored is not None:
+            learner.load_state_dict(self._restored["learner"])
+            learner.random.set_state(self._restored["random"])
+        elif self._demonstrations is not None:
             yield 0, learner.policy(), {}
-        for update in range(updates):
-            if update == 0 or update == nominal_updates:
-                learner.reset_in(nominal if nominal is not None and update < nominal_updates else envs, seed)
-            metrics = learner.update(update / updates)
-            yield (update + 1) * batch, learner.policy(), metrics
-    finally:
-        torch.set_num_threads(threads)
+        for update in range(first, self.updates):
+            if update in (first, nominal_updates):
+                chosen = self._nominal if self._nominal is not None and update < nominal_updates else self._envs
+                learner.reset_in(chosen, self._episodes(update, first > 0 and update == first))
+            metrics = learner.update(update / self.updates)
+            self.done = update + 1
+            yield self.done * self._batch, learner.policy(), metrics
+
+    def _episodes(self, update: int, restored: bool) -> int:
+        """Return the seed of the episodes: one that goes on plays others than those that the training began with."""
+        return int(np.random.SeedSequence((self._seed, update)).generate_state(1)[0]) if restored else self._seed
 
 
 class PpoLearner:
@@ -243,6 +304,9 @@ class PpoLearner:
             caller.
         seed: seed of the networks and the exploration.
         demonstrations: steps that the policy clones first; None for random initial weights.
+
+    Attributes:
+        random: the generator of the exploration and of the minibatches.
 
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
@@ -268,14 +332,14 @@ class PpoLearner:
         with torch.no_grad():  # on average nothing moves at first
             for value in self._actor[-1].parameters():
                 value.mul_(0.01)
-        self._random = torch.Generator(device).manual_seed(seed)
+        self.random = torch.Generator(device).manual_seed(seed)
         rate, log_std = settings.rate, _INITIAL_LOG_STD
         if demonstrations is not None:
             imitation = settings.imitation
             rate, log_std = imitation.rate, imitation.log_std
             vectors = self._vectors.magnified(demonstrations.vectors)
             self._demonstrations = demonstrations = replace(demonstrations, vectors=vectors)
-            clone(self._actor, demonstrations, imitation.cloning, self._random)
+            clone(self._actor, demonstrations, imitation.cloning, self.random)
         self._actor.to(device), self._critic.to(device)
         self._log_std = nn.Parameter(torch.full((flat.action_size,), log_std, device=device))
         policy, critic = [*self._actor.parameters(), self._log_std], [*self._critic.parameters()]
@@ -325,7 +389,7 @@ class PpoLearner:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = group["lr"] if settings.target_kl else rate * (1.0 - 0.9 * progress)
         for _ in range(settings.epochs):
-            order = torch.randperm(len(actor_obs), generator=self._random, device=actor_obs.device)
+            order = torch.randperm(len(actor_obs), generator=self.random, device=actor_obs.device)
             for rows in order.split(settings.minibatch):
                 mean = self._actor(actor_obs[rows])
                 if settings.target_kl:
@@ -371,7 +435,7 @@ class PpoLearner:
             loss = loss - settings.entropy * self._log_std.sum()
         weight = 0.0 if demonstrations is None else imitation.weight * (1.0 - progress / imitation.fading)
         if demonstrations is not None and weight > 0:
-            vectors, actions = demonstrations.drawn(imitation.batch, self._random)
+            vectors, actions = demonstrations.drawn(imitation.batch, self.random)
             error = (actions - self._actor(vectors)) / self._log_std.detach().exp()
             loss = loss + weight * 0.5 * error.square().sum(-1).mean()
         return loss
@@ -388,7 +452,7 @@ class PpoLearner:
         rows, rewards = [], []
         for _ in range(settings.horizon):
             mean = self._actor(actor_obs)
-            noise = torch.randn(mean.shape, generator=self._random, device=mean.device)
+            noise = torch.randn(mean.shape, generator=self.random, device=mean.device)
             action = mean + self._log_std.exp() * noise
             named = act(action if envs.arrays == "torch" else action.numpy(), table["observation"])
             table, reward_table = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": named})

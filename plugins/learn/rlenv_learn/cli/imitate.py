@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     say(_description(training, len(test)))
     state = out.with_suffix(".state")
     if args.resume:
-        from rlenv_learn.imitation.set_training import TrainingState
+        from rlenv_learn.training_state import TrainingState
 
         training.restore(TrainingState.load(state), state)
     began = time.monotonic()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from hal import RobotError, RobotSpec, SourceError, Spec
-from hal.atomic_file import atomic_write
 from recorder.json_data import JsonDict, JsonObject
 from rlenv_learn.imitation.act import ACT, ActSettings
 from rlenv_learn.imitation.camera_network import CameraNetwork, shifted
@@ -34,12 +32,12 @@ from rlenv_learn.imitation.set_windows import (
     load_frames,
 )
 from rlenv_learn.policies.chunks import ChunkExecution
-from rlenv_robot.policies.budget import read_within
+from rlenv_learn.training_state import TrainingState
 from rlenv_robot.policies.lineage import LINEAGE, Lineage
 from rlenv_robot.source import SourceData
 from rlenv_robot.tasks.task import Task
 
-__all__ = ["METHODS", "SetSettings", "SetTraining", "TrainingState", "described", "recorded_rate_hz"]
+__all__ = ["METHODS", "SetSettings", "SetTraining", "described", "recorded_rate_hz"]
 
 _SHORTEST = 96
 """Height or width, whichever is smaller, to which larger images are reduced by default, pixels."""
@@ -274,13 +272,7 @@ class SetTraining:
         Raises:
             RobotError: it is the state of another training.
         """
-        mine = self._identity()
-        other = [name for name, value in mine.items() if state.identity.get(name) != value]
-        if other:
-            raise RobotError(
-                f"{path} is the state of a training with another {other[0]}, {state.identity.get(other[0])!r:.80} in "
-                f"place of {mine[other[0]]!r:.80}; give the same options, or leave out --resume to begin anew"
-            )
+        state.check(self._identity(), path)
         try:
             self.learner.restore(state.tensors)
             self._rows.bit_generator.state = json.loads(state.tensors["rows"])
@@ -291,39 +283,6 @@ class SetTraining:
     def _identity(self) -> JsonDict:
         settings = {name: json.loads(json.dumps(value)) for name, value in asdict(self.settings).items()}
         return {**settings, "rows": self._lineage.rows}
-
-
-class TrainingState(NamedTuple):
-    """The state of a training that `SetTraining.restore` continues.
-
-    Attributes:
-        identity: its settings and episodes, JSON data.
-        tensors: weights, and states of the optimiser and of random generators.
-    """
-
-    identity: JsonDict
-    tensors: JsonDict
-
-    def save(self, path: Path) -> None:
-        """Write the state, whole or not at all."""
-        with atomic_write(path) as part:
-            torch.save({"identity": json.dumps(self.identity), **self.tensors}, part)
-
-    @staticmethod
-    def load(path: Path) -> TrainingState:
-        """Read a state, without running code from it.
-
-        Raises:
-            RobotError: the file is missing, damaged, or too large.
-        """
-        try:
-            read: dict[str, Any] = torch.load(io.BytesIO(read_within(path)), weights_only=True)
-            identity = json.loads(read.pop("identity"))
-        except FileNotFoundError:
-            raise RobotError(f"there is no state of a training at {path}; leave out --resume to begin one") from None
-        except Exception as error:  # torch's errors of damaged files have no common class
-            raise RobotError(f"{path} can't be read as the state of a training: {error!r:.200}") from error
-        return TrainingState(identity, read)
 
 
 def described(source: SourceData, episodes: Sequence[int]) -> JsonDict:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from rlenv_learn.imitation.set_training import TrainingState  # noqa: E402
+from rlenv_learn.training_state import TrainingState  # noqa: E402
 
 SMALL = ("--updates", "2", "--batch", "4", "--width", "8", "--chunk", "3")
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ _MOST_POINTS = 150
 """Points of a curve that a page is sent at most."""
 
 _TAIL_BYTES, _TAIL_LINES = 4096, 6
+_PACES, _FEWEST_PACES, _REPLAYED_S = 20, 3, 0.02
+"""Newest steps of a progress from which the time left is estimated, fewest of them, and the time below which a step was
+not worked for but repeated from an interrupted training, seconds."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class Job:
         state: ``running``, ``done``, ``stopped`` (by a person) or ``failed``.
         newest: the newest report of its progress.
         curve: points of a curve, the completed share and a return or a success rate.
+        drawn: the figures of the curve's last point.
+        paces: time and share of the newest steps of the progress.
     """
 
     step: str
@@ -65,8 +71,19 @@ class Job:
     state: str = "running"
     newest: JsonDict = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
+    drawn: Mapping[str, float] = field(default_factory=dict)
+    paces: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_PACES))
     read: int = 0
     ending: bool = False
+
+    @property
+    def left_s(self) -> float | None:
+        """The time that the running stage will still take at its newest pace, seconds; None while it is unknown."""
+        share = self.newest.get("share")
+        if self.state != "running" or share is None or len(self.paces) < _FEWEST_PACES:
+            return None
+        seconds, shares = (sum(column) for column in zip(*self.paces, strict=True))
+        return float((1.0 - share) * seconds / shares)
 
     @property
     def command(self) -> str:
@@ -96,7 +113,7 @@ class Job:
             "step": self.step, "command": self.command, "by": self.by, "state": self.state, "tail": self.tail,
             "share": self.newest.get("share"), "remark": self.newest.get("remark", ""),
             "ask": self.newest.get("ask", "") if self.state == "running" else "",
-            "began_s": self.began_s, "curve": curve,
+            "began_s": self.began_s, "left_s": self.left_s, "curve": curve,
         }  # fmt: skip
 
     def look(self) -> bool:
@@ -123,12 +140,24 @@ class Job:
         whole = data[: data.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
-            self.newest = json.loads(line)
+            before, self.newest = self.newest, json.loads(line)
+            self._pace(before)
             figures, share = self.newest["figures"], self.newest["share"]
             value = figures.get("success", figures.get("return"))
-            if value is not None and share is not None and (not self.curve or self.curve[-1][1] != value):
+            # Reports repeat the newest evaluation.
+            if value is not None and share is not None and figures != self.drawn:
+                self.drawn = figures
                 self.curve.append((share, value))
         return bool(whole)
+
+    def _pace(self, before: JsonDict) -> None:
+        """Take the pace of the newest step, from the report before it."""
+        if before.get("stage") != self.newest["stage"]:
+            self.paces.clear()
+        elif before["share"] is not None and self.newest["share"] is not None:
+            seconds, share = self.newest["wall_s"] - before["wall_s"], self.newest["share"] - before["share"]
+            if seconds > _REPLAYED_S and share > 0:
+                self.paces.append((seconds, share))
 
 
 class Jobs:

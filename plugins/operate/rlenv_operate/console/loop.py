@@ -33,6 +33,10 @@ __all__ = ["Choice", "Loop", "results_text"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _KINDS = (".npz", ".onnx")
+_STATES = (".search", ".state")
+"""Endings of the files from which ``train --resume`` goes on: by evolution, and by other methods."""
+_WORDS = ".train.json"
+"""Ending of the file with the words of a training's command."""
 SIMULATED, VIRTUAL = "twin", "virtual"
 """Places of a robot besides a serial port: a simulation with a real robot's faults, and virtual servos on a bus."""
 
@@ -152,8 +156,11 @@ class Loop:
 
     def _unfinished(self) -> str:
         """Return the name of the newest policy whose training was interrupted, or an empty text."""
-        files = sorted((self.folder / "policies").glob("*.search"), key=lambda path: path.stat().st_mtime)
-        return files[-1].stem if files and not self.jobs.runs("train") else ""
+        if self.jobs.runs("train"):
+            return ""
+        states = (path for path in (self.folder / "policies").iterdir() if path.suffix in _STATES)
+        files = [path for path in states if path.with_suffix(_WORDS).exists()]  # else another program's
+        return max(files, key=lambda path: path.stat().st_mtime).stem if files else ""
 
     # -- what a person does ---------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class Loop:
             name = self._unfinished()
             if not name:
                 raise ValueError("no interrupted training is there to go on with")
-            words = json.loads((self.folder / "policies" / f"{name}.train.json").read_text(encoding="utf-8"))
+            words = json.loads((self.folder / "policies" / f"{name}{_WORDS}").read_text(encoding="utf-8"))
             self.jobs.start("train", [*words, "--resume"], by, {"name": name}, progress=True)
             return f"the training of {name} goes on"
         if message.method not in _methods():
@@ -230,7 +237,7 @@ class Loop:
         words = ["train", choice.task, "--method", message.method, "--out", f"policies/{name}.npz"]
         words += ["--seed", str(message.seed)] if message.seed else []
         words += ["--steps", str(message.steps)] if message.steps else []
-        (self.folder / "policies" / f"{name}.train.json").write_text(json.dumps(words), encoding="utf-8")
+        (self.folder / "policies" / f"{name}{_WORDS}").write_text(json.dumps(words), encoding="utf-8")
         self.jobs.start("train", words, by, {"name": name}, progress=True)
         return f"the training of {name} begins"
 
@@ -351,7 +358,10 @@ def _offered_robots() -> dict[str, tuple[RobotModel, list[str]]]:
 
 
 def _methods() -> list[str]:
-    return ["evolution", *(name for name in trainer_names() if name != "ppo" or find_spec("torch"))]
+    """Return the methods that can train here; the first one is that of ``train`` without ``--method``."""
+    needs = {"ppo": "torch", "evolution": "cmaes"}
+    names = sorted([*trainer_names(), "evolution"], key=lambda name: (name != "ppo", name != "evolution"))
+    return [name for name in names if name not in needs or find_spec(needs[name])]
 
 
 def _ports() -> list[str]:

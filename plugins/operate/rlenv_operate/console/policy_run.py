@@ -21,8 +21,9 @@ from rlenv_robot.training.rollout import Outcome
 
 __all__ = ["EndedByPerson", "Ending", "PolicyRun", "SupervisedPolicy", "may_go_on"]
 
-_ORDERLY, _HELD = ("terminated", "time"), "no valid command"
-"""Ends of an episode, and a part of the watchdog's reason, after which a policy goes on with the next episode."""
+_ORDERLY, _LATE = ("terminated", "time"), ("no valid command", "was not executed")
+"""Ends of an episode after which a policy goes on with the next one, and parts of such reasons: a command came too late
+or not at all, as on a busy computer, so that the robot held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class PolicyRun:
 
 def may_go_on(outcome: Outcome) -> bool:
     """Return whether a policy may begin the next episode after one that ended so."""
-    return outcome.end in _ORDERLY or _HELD in outcome.end
+    return outcome.end in _ORDERLY or any(part in outcome.end for part in _LATE)
 
 
 class EndedByPerson(Exception):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +19,6 @@ from unittest.mock import Mock
 import pytest
 
 from rlenv_operate.console.jobs import Jobs
-from rlenv_robot.cli.main import main
 from tests.fakes import until
 
 client = pytest.importorskip("websockets.sync.client", reason="the extra 'console' is not installed")
@@ -42,20 +42,25 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A console's process, whose folder is ``lab``."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "rlenv_robot", "operate", "console", address, "--folder", "lab", "--port", "0"]
-    with (tmp_path / "console.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True)
-    left = list[int]()
+def start_console(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Start a console's process, whose folder is ``lab``."""
+    processes = list[subprocess.Popen[str]]()
+
+    def start() -> subprocess.Popen[str]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        command = [sys.executable, "-m", "rlenv_robot", "operate", "console", address, "--folder", "lab", "--port", "0"]
+        with (tmp_path / "console.log").open("a") as log:
+            processes.append(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True))
+        return processes[-1]
+
     try:
-        yield process
+        yield start
     finally:
-        left = children(process.pid)
-        process.kill()
-        process.communicate()
+        left = [pid for process in processes if process.poll() is None for pid in children(process.pid)]
+        for process in processes:
+            process.kill()
+            process.communicate()
         for pid in left:
             until(lambda pid=pid: not runs(pid), 60.0)  # type: ignore[misc]
 
@@ -83,18 +88,20 @@ def wait_for(page: Any, kind: str, fits: Callable[[dict[str, Any]], object]) -> 
             return dict(data)
 
 
-def test_a_killed_console_ends_its_training_and_its_robot_s_server(
-    console: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_console_ends_its_training_and_its_robot_s_server_and_the_next_one_goes_on(
+    start_console: Callable[[], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
+    method, steps = ("ppo", 960 * 6) if find_spec("torch") else ("evolution", 40_000)
+    console = start_console()
     with page_of(console) as page:
         page.send(json.dumps({"t": "job", "id": 1, "do": "start", "step": "robot", "robot": "so101", "where": "twin",
                               "task": "so101-reach"}))  # fmt: skip
         assert wait_for(page, "outcome", lambda one: one["id"] == 1)["ok"]
         wait_for(page, "state", lambda one: one["live"])
-        page.send(json.dumps({"t": "job", "id": 2, "do": "start", "step": "train", "method": "evolution", "name": "a",
-                              "steps": 60_000}))  # fmt: skip
+        page.send(json.dumps({"t": "job", "id": 2, "do": "start", "step": "train", "method": method, "name": "a",
+                              "steps": steps}))  # fmt: skip
         assert wait_for(page, "outcome", lambda one: one["id"] == 2)["ok"]
-        wait_for(page, "loop", lambda one: any(job["curve"] for job in one["jobs"]))
+        seen = wait_for(page, "loop", lambda one: any(job["curve"] for job in one["jobs"]))
         commands = children(console.pid)
         assert len(commands) == 2
         os.kill(console.pid, signal.SIGKILL)
@@ -105,10 +112,16 @@ def test_a_killed_console_ends_its_training_and_its_robot_s_server(
     assert "--resume" in logs["train"]
     assert "Traceback" not in "".join(logs.values())
     assert not (tmp_path / "lab" / "policies" / "a.npz").exists()
-    monkeypatch.chdir(tmp_path / "lab")
-    words = json.loads(Path("policies/a.train.json").read_text())
-    assert main([*words, "--resume"]) == 0
-    assert Path("policies/a.npz").exists()
+
+    with page_of(start_console()) as page:
+        assert wait_for(page, "loop", lambda one: True)["unfinished"] == "a"
+        page.send(json.dumps({"t": "job", "id": 1, "do": "start", "step": "train", "resume": True}))
+        assert wait_for(page, "outcome", lambda one: one["id"] == 1)["ok"]
+        done = wait_for(page, "loop", lambda one: any(job["state"] != "running" for job in one["jobs"]))
+    curves = [job["curve"] for message in (seen, done) for job in message["jobs"] if job["step"] == "train"]
+    assert curves[1][: len(curves[0])] == curves[0]
+    assert [job["state"] for job in done["jobs"]] == ["done"]
+    assert (done["unfinished"], done["policies"]) == ("", ["a.npz"])
 
 
 def test_a_command_that_another_needs_ends_after_it(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from real.protocol.keys import Role
+from rlenv_operate.console import loop as loop_module
 from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.acts import ActLog, Acts
+from rlenv_operate.console.jobs import Job as Process
 from rlenv_operate.console.jobs import Jobs
 from rlenv_operate.console.loop import Loop, results_text
 from rlenv_operate.console.messages import Job, MessageError, parse
@@ -173,21 +175,75 @@ def test_results_say_why_there_are_none(loop: Loop) -> None:
     assert "--folder" in json.loads(results_text(None))["problem"]
 
 
+@pytest.mark.parametrize(("ending", "offered"), [(".search", "a"), (".state", "a"), (".csv", "")])
+def test_a_training_that_left_a_state_is_offered(loop: Any, ending: str, offered: str) -> None:
+    loop.carry_out(job(step="robot", **ROBOT), "ann")
+    loop.carry_out(job(step="train", method=loop_module._methods()[0], name="a"), "ann")
+    until(lambda: not loop.jobs.runs("train"))
+    (loop.folder / "policies" / f"a{ending}").write_bytes(b"")
+    (loop.folder / "policies" / f"other{ending}").write_bytes(b"")  # of a command in a terminal, with unknown words
+    assert json.loads(loop.text())["unfinished"] == offered
+    if offered:
+        words = loop.started[-1]
+        loop.carry_out(job(step="train", resume=True), "ann")
+        assert loop.started[-1] == [*words, "--resume"]
+
+
+def test_the_method_of_the_command_comes_first_and_what_is_missing_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = {"torch", "cmaes"}
+    monkeypatch.setattr(loop_module, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr(loop_module, "trainer_names", lambda: ["another", "ppo"])
+    assert loop_module._methods() == ["ppo", "evolution", "another"]
+    installed.remove("torch")
+    assert loop_module._methods() == ["evolution", "another"]
+    installed.remove("cmaes")
+    assert loop_module._methods() == ["another"]
+
+
+def test_the_time_left_goes_by_the_newest_steps_and_not_by_repeated_ones(tmp_path: Path) -> None:
+    running = Process(
+        "train", (), "ann", Mock(poll=lambda: None), -1, tmp_path / "log", tmp_path / "progress.jsonl", {}
+    )  # fmt: skip
+    wall_s, lines = 100.0, list[str]()
+    for number in range(61):  # the first half is of an interrupted training, the other one takes 2 s for each step
+        wall_s += 0.001 if number <= 30 else 2.0
+        lines.append(json.dumps({"wall_s": wall_s, "stage": "train", "share": number / 100, "figures": {}}) + "\n")
+        running.progress.write_text("".join(lines))
+        running.look()
+        if number <= 32:
+            assert running.left_s is None
+    assert running.left_s == pytest.approx(40 * 2.0)
+    running.state = "done"
+    assert running.left_s is None
+
+
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_training_ends_with_the_console_and_is_gone_on_with_by_the_next_one(tmp_path: Path, mover: Mover) -> None:
-    loop = Loop(tmp_path, ADDRESS, mover)
+@pytest.mark.parametrize(
+    ("method", "package", "steps"),
+    [
+        pytest.param("evolution", "cmaes", 30_000, id="evolution"),
+        pytest.param("ppo", "torch", 960 * 5, id="ppo", marks=pytest.mark.tier("learning")),
+    ],
+)
+def test_a_training_ends_with_the_console_and_is_gone_on_with_by_the_next_one(
+    tmp_path: Path, mover: Mover, method: str, package: str, steps: int
+) -> None:
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
     (tmp_path / "choice.json").write_text(json.dumps(ROBOT))
     loop = Loop(tmp_path, ADDRESS, mover)
     loop.jobs.begin()
-    loop.carry_out(job(step="train", method="evolution", name="a", steps=60000), "ann")
+    loop.carry_out(job(step="train", method=method, name="a", steps=steps), "ann")
     running = loop.jobs.get("train")
     assert running is not None
-    assert os.getsid(running.process.pid) == running.process.pid  # Ctrl-C at the console's terminal does not reach it
     until(lambda: running.curve, 300.0)
     loop.jobs.close()
     assert (running.state, running.process.returncode) == ("stopped", 130)
     assert "go on with the same command and --resume" in running.tail
+    curve, before = list(running.curve), running.newest["share"]
+    assert before < 1.0
 
     after = Loop(tmp_path, ADDRESS, mover)
     after.jobs.begin()
@@ -197,7 +253,10 @@ def test_a_training_ends_with_the_console_and_is_gone_on_with_by_the_next_one(tm
     assert resumed is not None
     until(lambda: resumed.state != "running", 300.0)
     assert resumed.state == "done", resumed.tail
+    assert resumed.curve[: len(curve)] == curve  # the curve goes on
+    assert len(resumed.curve) > len(curve)
     assert json.loads(after.text())["policies"] == ["a.npz"]
+    assert json.loads(after.text())["unfinished"] == ""
     assert resumed.newest["share"] == 1.0
     after.jobs.close()
 

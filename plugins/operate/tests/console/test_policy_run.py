@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import RobotError, Spec
+from hal import EpisodeError, RobotError, Spec
+from hal.errors import CommandTooOld, ConnectionLost, RobotStopped
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.mover import GONE_S, Mover, MoverSettings
-from rlenv_operate.console.policy_run import PolicyRun
+from rlenv_operate.console.policy_run import PolicyRun, may_go_on
 from rlenv_operate.console.questions import QuestionBox
+from rlenv_robot.training.rollout import Outcome
 from tests.fakes import Integrator, ManualClock, until
 
 ANN, BOB = (Visitor(name, Role.OPERATE, name[0] * 64) for name in ("ann", "bob"))
@@ -141,6 +143,19 @@ def test_hold_by_its_person_ends_all_episodes_and_by_others_none(
     until(lambda: served.lifecycle.state == "holding")
     assert policy.episodes == 1
     assert mover.state()["last"] == "forward.npz: ended in episode 1; held by ann"
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_on"),
+    [
+        (CommandTooOld(0.143, 0.133), True),
+        (EpisodeError("held: no valid command for 0.2 s"), True),
+        (RobotStopped("ann at the console: Stop"), False),
+        (ConnectionLost("the server does not answer"), False),
+    ],
+)
+def test_a_policy_goes_on_after_a_late_command_and_not_after_a_stop_or_a_loss(error: RobotError, goes_on: bool) -> None:
+    assert may_go_on(Outcome(0.0, {}, False, 3, f"fault: {error}")) == goes_on
 
 
 def test_a_page_that_is_gone_ends_the_policy(

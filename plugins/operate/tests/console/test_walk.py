@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_operate.console.mover import MoverSettings
-from tests.browser import AXE, IN_BROWSER, WAIT_MS, chromium, needs_axe, shows
+from tests.browser import IN_BROWSER, axe_violations, chromium, holds, needs_axe, shows
 from tests.fakes import until
 
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -21,7 +21,7 @@ server = pytest.importorskip("rlenv_operate.console.server", reason="the extra '
 pytestmark = IN_BROWSER
 
 LONG_S = 120.0
-AXE_RULES = '{rules: {"label-content-name-mismatch": {enabled: true}, "target-size": {enabled: true}}}'
+AXE_RULES = '{"label-content-name-mismatch": {enabled: true}, "target-size": {enabled: true}}'
 """Rules besides axe-core's own: what one sees is in the name, as voice control needs it, and is large enough."""
 WIDTHS = {"wide": 1280, "phone": 390}
 
@@ -58,6 +58,23 @@ def console(lab: Path) -> Iterator[Any]:
         yield console
 
 
+@pytest.fixture
+def open_page(browser: Any, console: Any) -> Iterator[Any]:
+    """Open the page; at the test's end it is closed, since a page that is left open goes on drawing."""
+    contexts = []
+
+    def opened(**options: Any) -> Any:
+        contexts.append(browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900}, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(LONG_S * 1e3)
+        page.goto(console.url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
 def walk(
     page: Any,
     look: Callable[[str], None] | None = None,
@@ -74,8 +91,8 @@ def walk(
     assert page.is_hidden("#stale"), "that no robot was chosen yet is no alarm"
     page.select_option("#robot-task", "so101-reach")
     page.click("[data-job-do='robot start']")
-    page.wait_for_selector("body[data-live=true]", timeout=LONG_S * 1e3)
-    until(lambda: page.evaluate("Boolean(state && state.live)"), LONG_S)
+    page.wait_for_selector("body[data-live=true]")
+    holds(page, "Boolean(state && state.live)", LONG_S)
     look("disarmed")
     page.click("[data-step=run]")
     assert page.input_value("#run-policy") == "zoo:so101-reach"
@@ -85,9 +102,9 @@ def walk(
         page.fill("#run-episodes", "1")
         page.click("#run-start")
         page.click("[data-step=judge]")
-        until(lambda: page.evaluate("Boolean(question)"), LONG_S)
+        holds(page, "Boolean(question)", LONG_S)
         page.click(f"#step-judge [data-do={verdicts[0]}]")
-        until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+        holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=calibrate]")
     look("calibrate")
     page.click("[data-step=record]")
@@ -104,47 +121,56 @@ def walk(
     page.keyboard.up("KeyQ")
     page.keyboard.up("Space")
     page.click(f"#step-record [data-do={verdicts[0]}]")
-    until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+    holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=train]")
-    page.fill("#train-steps", "100000000" if long else "40000")
+    if long:
+        page.select_option("#train-method", "evolution")
+    method = page.input_value("#train-method")  # the page's own choice
+    page.fill("#train-steps", "100000000" if long else {"evolution": "40000", "ppo": "7680"}[method])
     page.fill("#train-name", "first")
     page.click("[data-job-do='train start']")
-    until(lambda: page.evaluate("(loop.job('train')?.curve || []).length > 1"), LONG_S)
+    holds(page, "(loop.job('train')?.curve || []).length > 1", LONG_S)
     look("training")
     page.click("[data-job-do='train end']")
-    until(lambda: job("train") == "stopped", LONG_S)
+    holds(page, "loop.job('train')?.state === 'stopped'", LONG_S)
     look("interrupted")
+    curve = page.evaluate("loop.job('train').curve")
     page.reload()  # jobs and what became of them are the console's, not the page's
     page.wait_for_selector("#loop:visible")
     page.click("[data-step=train]")
     if long:
+        page.select_option("#train-method", "evolution")
         page.fill("#train-steps", "10000")
         page.fill("#train-name", "first")
     page.click("[data-job-do='train start']" if long else "[data-job-do='train resume']")
-    until(lambda: job("train") == "running", LONG_S)
-    until(lambda: job("train") == "done", LONG_S)
+    holds(page, "loop.job('train')?.state === 'running'", LONG_S)
+    holds(page, "loop.job('train')?.state === 'done'", LONG_S)
+    if not long:
+        resumed = page.evaluate("loop.job('train').curve")
+        assert resumed[: len(curve)] == curve, "the learning curve goes on"
+        assert len(resumed) > len(curve)
     look("trained")
     page.click("[data-step=run]")
     page.fill("#run-episodes", "2")
     page.click("#run-start")
-    page.wait_for_selector("#state[data-s=running]", timeout=LONG_S * 1e3)
+    page.wait_for_selector("#state[data-s=running]")
     shows(page, "#clutch", page.evaluate("t('policy_moves')"))
     look("running")
     page.click("[data-step=judge]")
     for verdict in verdicts[1:]:
-        until(lambda: page.evaluate("Boolean(question)"), LONG_S)
+        holds(page, "Boolean(question)", LONG_S)
         look("asking")
         if verdict == "discard":  # without a drawing of the simulated robot nobody can say more
             assert page.locator("[data-act=success]:enabled, [data-do=failure]:enabled").count() == 0
             assert page.evaluate("t('blind')") in page.text_content("#judge-now")
         page.click(f"#step-judge [data-do={verdict}]")
-        until(lambda: not page.evaluate("Boolean(question)"), LONG_S)
-    until(lambda: page.evaluate("state.mover.phase") == "idle", LONG_S)
+        holds(page, "!question", LONG_S)
+    holds(page, "state.mover.phase === 'idle'", LONG_S)
     page.click("[data-step=retrain]")
     page.fill("#retrain-name", "second")
     page.fill("#retrain-steps", "20000")
     page.click("[data-job-do='retrain start']")
-    until(lambda: job("retrain") == "done", LONG_S)
+    holds(page, "loop.job('retrain')?.state === 'done'", LONG_S)
     look("retrained")
     page.click("[data-step=compare]")
     shows(page, "#results", "first.npz")
@@ -156,18 +182,10 @@ def walk(
     look("stopped")
 
 
-def opened(browser: Any, console: Any, width: int = 1280, **options: Any) -> Any:
-    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    page.goto(console.url)
-    return page
-
-
 @pytest.mark.timeout(400)
-def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: Path) -> None:
+def test_the_whole_loop_is_walked_in_the_page(open_page: Any, console: Any, lab: Path) -> None:
     troubles = list[str]()
-    page = opened(browser, console)
+    page = open_page()
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.fill("#person", "Ada")
     page.click("#name-form button")
@@ -192,8 +210,8 @@ def test_the_whole_loop_is_walked_in_the_page(browser: Any, console: Any, lab: P
     assert all(job["state"] != "running" for job in console._steps.jobs.view())
 
 
-def test_every_control_is_reached_by_tab_and_shows_its_focus(browser: Any, console: Any) -> None:
-    page = opened(browser, console)
+def test_every_control_is_reached_by_tab_and_shows_its_focus(open_page: Any) -> None:
+    page = open_page()
     page.wait_for_selector("#loop:visible")
     assert page.get_by_role("button", name="STOP").get_attribute("id") == "stop"  # as voice control finds it
     ready = """() => [...document.querySelectorAll("button, input, select, summary, [tabindex]")]
@@ -222,22 +240,19 @@ def test_every_control_is_reached_by_tab_and_shows_its_focus(browser: Any, conso
 @needs_axe
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("webgl", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_axe_finds_nothing_in_any_state_width_and_language(browser: Any, console: Any, webgl: bool) -> None:
-    assert AXE is not None
-    page = opened(browser, console, bypass_csp=True)  # axe comes by evaluate
+def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, console: Any, webgl: bool) -> None:
+    page = open_page(bypass_csp=True)  # axe comes by evaluate
     if not webgl:
         page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null;")
         page.reload()
     found = dict[str, list[str]]()
 
     def look(state: str) -> None:
-        if not page.evaluate("Boolean(window.axe)"):
-            page.evaluate(AXE.read_text())
         focused = page.evaluate("document.activeElement.id")
         # Each width in one language with WebGL, and in the other one without it, where --soak walks again.
         for language, (name, width) in zip(("en", "zh"), list(WIDTHS.items())[:: 1 if webgl else -1], strict=True):
             page.set_viewport_size({"width": width, "height": 900})
-            violations = page.evaluate(f"axe.run({AXE_RULES})")["violations"]
+            violations = axe_violations(page, AXE_RULES)
             if violations:
                 found[f"{state}, {language}, {name}"] = [
                     f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in violations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pty
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -19,6 +19,7 @@ import pytest
 from hal import Field, RobotError, Spec, SpecError
 from hal.robots.so101 import SO101
 from rlenv_operate.teleop.keyboard import Keyboard
+from tests.fakes import until
 
 HERE = {"joint_target": np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], np.float32)}
 
@@ -32,8 +33,12 @@ class Screen:
         self.stream: TextIO = os.fdopen(os.dup(self.screen), "r")
 
     def type(self, keys: str) -> None:
-        os.write(self.person, keys.encode())
-        time.sleep(0.02)  # the terminal has it
+        before, data = self._unread(), keys.encode()
+        os.write(self.person, data)
+        until(lambda: self._unread() == before + len(data))  # the kernel passes them on in a thread of its own
+
+    def _unread(self) -> int:
+        return int.from_bytes(fcntl.ioctl(self.screen, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     @property
     def untouched(self) -> bool:
@@ -127,6 +132,16 @@ def test_no_terminal_is_said() -> None:
 
 # -- every way out ---------------------------------------------------------------------------------------------
 
+LONG_S = 60.0
+TAKE_TERMINAL = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+"""
+"""Makes the terminal that of the session, so that Ctrl-C and Ctrl-Z reach the process as from a real one.
+
+The program itself does it: a function between fork and exec, in a process with the threads of other tests, may wait
+forever for a lock that one of them had.
+"""
 PROGRAM = """
 import os, signal, sys, time
 from hal.robots.so101 import SO101
@@ -137,7 +152,7 @@ print("open", flush=True)
 sys.stdin.fileno()
 {ending}
 """
-NAP = "time.sleep(30)"
+NAP = "time.sleep(600)"
 WAYS = {
     "end": ("pass", None, 0),
     "error": ("raise KeyError", None, 1),
@@ -148,18 +163,12 @@ WAYS = {
 
 def started(screen: Screen, ending: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(ending=ending)], stdin=screen.screen, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=_take_terminal,
+        [sys.executable, "-c", TAKE_TERMINAL + PROGRAM.format(ending=ending)], stdin=screen.screen,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == b"open\n"
     return process
-
-
-def _take_terminal() -> None:
-    import fcntl
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C and Ctrl-Z reach the process as from a real one
 
 
 @pytest.mark.process
@@ -173,7 +182,7 @@ def test_the_terminal_is_as_it_was_after(screen: Screen, way: str) -> None:
         elif how is not None:
             assert not screen.untouched
             process.send_signal(how)
-        ended = process.wait(20)
+        ended = process.wait(LONG_S)
     assert screen.untouched
     assert ended == code
 
@@ -195,8 +204,8 @@ sys.exit(child.wait())
 @pytest.mark.process
 def test_while_suspended_the_terminal_is_as_before(screen: Screen) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", SHELL, PROGRAM.format(ending=NAP)], stdin=screen.screen, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=_take_terminal,
+        [sys.executable, "-c", TAKE_TERMINAL + SHELL, PROGRAM.format(ending=NAP)], stdin=screen.screen,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as shell:  # fmt: skip
         assert shell.stdout is not None
         job = int(shell.stdout.readline())
@@ -205,12 +214,9 @@ def test_while_suspended_the_terminal_is_as_before(screen: Screen) -> None:
         assert shell.stdout.readline() == b"stopped\n"
         assert screen.untouched
         os.kill(job, signal.SIGCONT)
-        end = time.monotonic() + 10
-        while screen.untouched and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not screen.untouched
+        until(lambda: not screen.untouched, LONG_S)
         os.kill(job, signal.SIGTERM)
-        shell.wait(20)
+        shell.wait(LONG_S)
     assert screen.untouched
 
 

@@ -188,6 +188,7 @@ function outdated() {
   return state.age_s > 1 ? `${t("old_state")}: ${state.age_s.toFixed(1)} s` : "";
 }
 
+let numbersAt = -1e9; // when the numbers of the robot were written last
 function render() {
   const waits = loop.waits(), gone = $("login").hidden ? lost() : "", stale = waits ? "" : gone || ($("login").hidden ? outdated() : "");
   $("stale").hidden = !stale;
@@ -203,12 +204,15 @@ function render() {
   renderActsAllowed(gone);
   if (!me || me.role === "stop" || !robot) return;
   renderQuestion();
-  renderJoints();
-  renderSensors();
-  renderTiming();
   renderPad();
-  renderCameraAges();
   renderGoal();
+  if (performance.now() - numbersAt > 200) { // nobody reads numbers faster, and the browser would draw all of them anew
+    numbersAt = performance.now();
+    renderJoints();
+    renderSensors();
+    renderTiming();
+    renderCameraAges();
+  }
   if (replay.shown) return;
   scene.markers = places();
   scene.draw(state.pose || [], state.goal || []);
@@ -246,6 +250,7 @@ function buildTables() {
   if (!robot) return;
   jointRows = [];
   sensorRows = [];
+  numbersAt = -1e9;
   const joints = [], first = robot.commands[0];
   const beside = first ? columnsBeside(first) : [];
   const head = [t("name"), t("range"), t("value"), t("goal"), ...beside.map((sensor) => `${sensor.name} (${sensor.unit})`)];

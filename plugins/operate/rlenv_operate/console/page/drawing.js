@@ -91,10 +91,13 @@ function solid(geom, extent) {
 const drawing = (canvasId, noteId) => ({
   markers: [], // places (m) of the task's goal
   beside: null, // another drawing, which is seen from the same side
+  inView: true, shown: null, // whether the canvas is in the window, and what it shows
   gl: null, program: null, bodies: [], center: [0, 0, 0], extent: 1, azimuth: -0.9, elevation: 0.45, distance: 1, aimed: false, last: null,
   open() {
     const canvas = $(canvasId);
-    try { this.gl = canvas.getContext("webgl", { antialias: true, alpha: true }); } catch { this.gl = null; }
+    // Without a graphics processor the browser draws on the CPU, which a robot's server may need: smooth edges cost most.
+    const get = (options) => { try { return canvas.getContext("webgl", { alpha: true, ...options }); } catch { return null; } };
+    this.gl = get({ antialias: true, failIfMajorPerformanceCaveat: true }) || get({ antialias: false });
     const gl = this.gl;
     if (!gl) return this.say("no_webgl");
     const shader = (kind, source) => { const one = gl.createShader(kind); gl.shaderSource(one, source); gl.compileShader(one); return one; };
@@ -111,6 +114,7 @@ const drawing = (canvasId, noteId) => ({
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     canvas.addEventListener("webglcontextlost", () => { this.gl = null; this.say("no_webgl"); });
+    new IntersectionObserver(([entry]) => { this.inView = entry.isIntersecting; if (this.inView) this.again(); }).observe(canvas);
     let from = null;
     canvas.addEventListener("pointerdown", (event) => { from = [event.clientX, event.clientY]; canvas.setPointerCapture(event.pointerId); });
     canvas.addEventListener("pointerup", () => { from = null; });
@@ -149,7 +153,7 @@ const drawing = (canvasId, noteId) => ({
       gl.bindBuffer(gl.ARRAY_BUFFER, this.marker.buffer);
       gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(list), gl.STATIC_DRAW);
     }
-    [this.center, this.extent] = [model.center, model.extent || 1];
+    [this.center, this.extent, this.shown] = [model.center, model.extent || 1, null];
     if (!this.aimed) { this.distance = 1.3 * this.extent; this.aimed = true; }
     const numbers = new Map();
     for (const geom of model.geoms) {
@@ -169,9 +173,14 @@ const drawing = (canvasId, noteId) => ({
     const gl = this.gl;
     if (!gl || !pose.length) return;
     this.last = [pose, goal];
+    if (!this.inView) return;
     const canvas = $(canvasId), scale = Math.min(devicePixelRatio || 1, 2);
     const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
     if (!width || !height) return;
+    const numbers = [width, height, this.azimuth, this.elevation, this.distance, ...this.markers.flat(), ...pose, ...goal];
+    // A robot at rest flickers by less than a pixel, which is not drawn again.
+    if (this.shown && this.shown.length === numbers.length && numbers.every((value, k) => Math.abs(value - this.shown[k]) < 0.0005 * this.extent)) return;
+    this.shown = numbers;
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     gl.viewport(0, 0, width, height);
     gl.clearColor(0, 0, 0, 0);

@@ -131,9 +131,9 @@ const loop = {
       button.classList.toggle("asked", like.classList.contains("asked"));
     }
     $("run-start").disabled = !may || !live || !$("run-policy").value || Boolean(state?.mover.owner);
-    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), words);
     const policy = $("run-policy").value, ready = s.zoo.find((one) => one.name === policy);
-    for (const step of ["run", "judge"]) if (policy) put($(`command-${step}`), $(`command-${step}`).textContent.replace(/--policy \S+/, `--policy ${ready ? policy : `policies/${policy}`}`));
+    const file = `--policy ${ready ? policy : `policies/${policy}`}`;
+    for (const [step, words] of Object.entries({ ...s.commands, ...Object.fromEntries(s.jobs.map((one) => [one.step, one.command])) })) if ($(`command-${step}`)) put($(`command-${step}`), policy && ["run", "judge"].includes(step) ? words.replace(/--policy \S+/, file) : words);
     put($("run-about"), ready ? `${t("zoo_about")} ${Object.entries(ready.reached).map(([robots, count]) => `${t(`on_${robots.split(" ")[0]}`)} ${count}/${ready.episodes}`).join(", ")}` : "");
     for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
     for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
@@ -157,7 +157,8 @@ const loop = {
       box.replaceChildren(...Object.values(made));
     }
     const made = this.boxes[step], running = job.state === "running";
-    put(made.state, `${t(`j_${job.state}`)} – ${job.by}${running && job.remark && !job.ask ? ` – ${say(job.remark)}` : ""}`);
+    const left = job.left_s === null ? "" : t("time_left").replace("#", duration(job.left_s));
+    put(made.state, [t(`j_${job.state}`), job.by, running && !job.ask ? say(job.remark) : "", left].filter(Boolean).join(" – "));
     made.state.className = job.state === "failed" ? "bad" : job.state === "done" ? "good" : "";
     made.bar.hidden = job.share === null || job.share === undefined;
     made.bar.value = job.share || 0;

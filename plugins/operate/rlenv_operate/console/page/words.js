@@ -41,14 +41,14 @@ const WORDS = {
     calibrate_help: "The torque goes off, and you move one joint after the other to both of its ends. A virtual arm does so itself. The robot's server ends first, since it has the port.",
     no_calibration: "This robot needs no calibration: go on with Record or Train.", restart: "sweep all joints anew", begin_calibration: "Begin the calibration", enter_done: "Done: go on", end_calibration: "Break it off",
     record_help: "Show the task: arm the robot, hold the space bar and move the joints with Q W E R T Y and A S D F G H, then say how it went. The green ball is the goal. Demonstrations are not needed to train, but they help to retrain.", arm_record: "Arm, and move it", recorded_episodes: "episodes recorded since the console started",
-    train_help: "Train in simulation. Evolution can be interrupted and gone on with; a training by PPO begins anew.", method: "Method", m_evolution: "evolution", m_ppo: "PPO", new_name: "Name of the policy", budget: "Control steps (0: the default)", seed: "Seed", train: "Train", interrupt: "Interrupt", go_on: "Go on with the interrupted one",
+    train_help: "Train in simulation; the robot itself does not move. The time left is shown after the first updates. Interrupt keeps what was learned, and Go on continues there.", method: "Method", m_evolution: "evolution", m_ppo: "PPO", new_name: "Name of the policy", budget: "Control steps (0: the default)", seed: "Seed", train: "Train", interrupt: "Interrupt", go_on: "Go on with the interrupted one",
     run_help: "The policy moves the robot for you: as when you move it yourself, the robot is armed first, Hold and Stop end it, and closing this page ends it after 5 s. A ready-made policy needs no training.", policy: "Policy", run_ask: "ask me for a verdict on each", ready_made: "ready-made",
     zoo_about: "Trained already. Successful episodes in simulation:", on_nominal: "nominal robot", on_twin: "identified robot", on_varied: "robots drawn from their range", run_policy: "Run the policy", run: "Run", episode: "episode",
     judge_help: "After each episode of yours you are asked how it went. Verdicts are recorded with the episode.", judge_none: "Nothing is to be judged now.",
     retrain_help: "Fit a model of the robot to the recorded episodes, and improve the policy in it. At least 5 episodes are needed.", policy_to_improve: "Policy to improve", retrain: "Retrain",
     results_help: "What each policy reached in the recorded episodes.", results_label: "Results by policy", count_again: "Count again", no_results: "No episode is recorded yet.", reached: "Reached", medians: "Medians at the end",
     blind: "The simulated robot can't be drawn here, so success and failure can't be judged. A browser with WebGL can.",
-    now: "now", asked: "asked", j_running: "runs", j_done: "done", j_stopped: "interrupted", j_failed: "FAILED", progress: "Progress", output: "Output", curve: "Learning curve, return or success",
+    time_left: "about # left", s_unit: "s", min_unit: "min", now: "now", asked: "asked", j_running: "runs", j_done: "done", j_stopped: "interrupted", j_failed: "FAILED", progress: "Progress", output: "Output", curve: "Learning curve, return or success",
     no_robot: "choose a robot", no_server: "the robot is not served", server_starts: "the robot's server starts", calibrating: "the arm is being calibrated", start: "Start", end: "End", enter: "Answer", your_name: "Your name", ok: "OK", policy_moves: "A policy moves the robot",
     compare: "Compare recorded episodes", begin: "Begin", left: "Left is better", right: "Right is better", equal: "Equally good", skip: "Can't say",
     compare_label: "Two recorded episodes. Focus here: arrow left and right choose the better one, arrow up says equally good, arrow down skips",
@@ -79,4 +79,6 @@ const make = (tag, attributes = {}, ...children) => {
   return element;
 };
 const digits = (value, places = 3) => (value === null || value === undefined ? "–" : Number(value).toFixed(places));
+/** Seconds for people: rounded to 5 s below two minutes, else to minutes. */
+const duration = (seconds) => (seconds < 115 ? `${Math.max(5, 5 * Math.round(seconds / 5))} ${t("s_unit")}` : `${Math.round(seconds / 60)} ${t("min_unit")}`);
 const millis = (seconds) => (seconds === null || seconds === undefined ? "–" : `${(seconds * 1e3).toFixed(0)} ms`);
