@@ -153,7 +153,7 @@ def runs_of(flags: np.ndarray) -> np.ndarray:
 
 GAP = 2.5
 """Control periods between two frames above which at least one frame is missing."""
-JITTER, JITTER_TIMES = 0.08, 4.0
+JITTER, JITTER_TIMES = 0.12, 4.0
 """Standard deviation of the time between frames that is reported, as a share of the period, and of the usual one."""
 RATE = 0.05
 """Largest relative difference between an episode's rate and that of all episodes."""
