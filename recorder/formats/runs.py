@@ -192,7 +192,7 @@ def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]
 
 
 _FACTS = ("task", "goal", "seed", "success")
-"""What is known of all episodes of a data set, or of none."""
+"""Facts of episodes that all of a data set have, or none."""
 
 
 def uneven(infos: Sequence[JsonObject]) -> list[str]:

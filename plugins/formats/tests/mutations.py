@@ -50,7 +50,7 @@ _UNCOUNTED = ("csv", "jsonl", "ros2_split")
 """Beginnings of the names of sets of which no file says how many rows there are."""
 
 _FACTS = ("task", "goal", "seed", "success")
-"""What is known of episodes, of which none may be lost without a note."""
+"""Facts of episodes, of which none may be lost without a note."""
 
 NUMBERS = ("0", "-1", "1e400", "null", "true", "99999999999999999999", "1000000000", '"x"', "[]", "{}", "NaN", "[1,2]")
 
