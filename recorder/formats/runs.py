@@ -19,7 +19,7 @@ from recorder.table.transitions import Transitions, columns
 
 __all__ = [
     "NO_REWARDS", "EpisodeSpool", "Run", "field_name", "field_names", "flat", "left_out", "rows_of", "runs_of",
-    "single_reward", "table_of", "without_texts",
+    "single_reward", "table_of", "uneven", "without_texts",
 ]  # fmt: skip
 
 
@@ -191,6 +191,20 @@ def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]
     return [f"{count} of {count + read} episodes are damaged or missing and left out; the first: {damaged[0]}"]
 
 
+_FACTS = ("task", "goal", "seed", "success")
+"""Facts of episodes that all of a data set have, or none."""
+
+
+def uneven(infos: Sequence[JsonObject]) -> list[str]:
+    """Return a sentence for each of the task, goal, seed and success that only some of the episodes have."""
+    notes = []
+    for name in _FACTS:
+        without = sum(name not in info for info in infos)
+        if 0 < without < len(infos):
+            notes.append(f"{without} of {len(infos)} episodes have no {name}, as the others have")
+    return notes
+
+
 class EpisodeSpool:
     """Collect episodes one after another into a table; a large one lies in a file (`recorder.table.memory`).
 
@@ -222,6 +236,7 @@ class EpisodeSpool:
         """
         if self._stops and not self._rewarded:
             notes = [*notes, NO_REWARDS]
+        notes = [*notes, *uneven(infos)]
         stops = np.array(self._stops, np.int64)
         starts = np.concatenate([[0], stops[:-1]])[: len(stops)].astype(np.int64)
         return Table(self._layout, self._spool.rows(), starts, stops, tuple(infos), origin, tuple(notes), open_images)

@@ -7,7 +7,7 @@ JPEG.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,8 +68,12 @@ def load_aloha(
     if first is None:
         raise SourceError(f"{path} is no episode of ALOHA: it has no HDF5 file with action and observations/qpos")
     names, others = _names(first)
+    others_of = [_names(file)[0] for file in files[:_TRIED] if file != first and _is_episode(file)]
+    more = {path for some in others_of for path in _columns(some)}
     table = read_files(path, files, names, TableOptions(keep_last, None, None, rate_hz or RATE_HZ, swap_red_blue))
     notes = [] if rate_hz else ["no time is stored; the stamps count frames at ALOHA's 50 Hz (rate_hz= changes it)"]
+    if unknown := sorted(more - _columns(names)):
+        notes.append(f"left out: {', '.join(unknown)}, which {first.name} has not, as other files have")
     if others:
         notes.append(f"left out: {', '.join(others)}")
     return replace(table, notes=(*table.notes, *notes))
@@ -93,6 +97,10 @@ def _names(file: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
             else:
                 others.append(path)
     return names, others
+
+
+def _columns(names: Mapping[str, tuple[str, ...]]) -> set[str]:
+    return {path for some in names.values() for path in some}
 
 
 def _candidates(folder: Path) -> Iterator[Path]:

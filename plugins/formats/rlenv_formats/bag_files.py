@@ -122,6 +122,8 @@ def _note_on(chain: list[Path]) -> str:
     before = chain[0].with_stem(f"{chain[0].stem.rpartition('_')[0]}_{first - 1}")
     if first and before.suffix != ".bag" and not before.exists():
         notes.append(f"{names}: {before.name} is not there; if they are one split bag, its messages are missing")
+    if chain[0].suffix != ".bag":
+        notes.append(f"{names}: without {_INFO} nothing tells whether parts after it are missing")
     return "; ".join(notes)
 
 

@@ -23,6 +23,7 @@ from rlenv_formats.bag_files import ENDINGS, Bag, bag_paths, bags_at, is_bag, op
 from rlenv_formats.bag_images import BagImages, OpenBag
 from rlenv_formats.bag_mapping import FIELDS, BagMapping, Source, read_mapping
 from rlenv_formats.bag_streams import Stream, read_streams, with_shapes
+from rlenv_formats.foreign import listed
 
 __all__ = ["BAGS", "is_bags", "load_bags", "mapping_places"]
 
@@ -108,6 +109,8 @@ def _table(root: Path, bags: Sequence[Bag], mapping: BagMapping) -> Table:
             end = "end of recording" if number == len(pieces) - 1 else "gap"
             infos.append({"episode": len(infos), "bag": bag.path.name, "part": number, "end": end})
         read.append(bag)
+        if mapping.images:
+            notes += _without_images(bag, mapping)
     if damaged and len(bags) == 1:
         raise SourceError(damaged[0])
     notes += left_out(root, damaged, len(read))
@@ -115,6 +118,16 @@ def _table(root: Path, bags: Sequence[Bag], mapping: BagMapping) -> Table:
         raise SourceError(f"{root}: no two frames in a row have all their values; {'; '.join(notes)}")
     opener = partial(_open_images, bags=read, bag_of=bag_of, mapping=mapping) if mapping.images else no_images
     return table_of(layout, episodes, infos, str(root), notes, opener)
+
+
+def _without_images(bag: Bag, mapping: BagMapping) -> list[str]:
+    """Return a sentence for each camera whose topic a bag lacks."""
+    topics = topics_of(bag, mapping.typestore)
+    return [
+        f"{bag.path.name} has no topic {topic} for the images of {camera}; it has {listed(topics)}"
+        for camera, topic in mapping.images.items()
+        if topic not in topics
+    ]
 
 
 def _open_images(path: Path, bags: Sequence[Bag], bag_of: Sequence[int], mapping: BagMapping) -> BagImages:

@@ -39,7 +39,7 @@ from rlenv_formats.hdf5 import as_field
 from rlenv_formats.hdf5_cameras import CameraFinder, FileImages, FilePart
 from rlenv_formats.recorded_robot import RecordedRobot
 from rlenv_formats.table_files import SINGLE, SUFFIXES, Episode, FileEpisodes, natural
-from rlenv_formats.time_stamps import UNITS, counted_stamps, guessed_unit, stamps_from
+from rlenv_formats.time_stamps import UNITS, counted_stamps, guessed_unit, scatter_of, stamps_from
 from rlenv_formats.unread_files import advice
 from rlenv_robot.robot_models import RobotModel
 
@@ -48,6 +48,8 @@ __all__ = ["MAPPED", "TableOptions", "load_mapped", "read_files"]
 _MEANING = "as in the mapped columns"
 _JUMP = 1.5
 """A note counts the times between two rows that are longer than this many usual ones: rows may be missing there."""
+_IRREGULAR = 0.1
+"""A note tells of episodes in which the times between rows scatter by more than this share of the usual one."""
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 
 _Cameras = dict[str, dict[int, list[FilePart]]]
@@ -145,7 +147,17 @@ def read_files(
             damaged.append(f"{file}: {error}" if str(file) not in str(error) else str(error))
     lost = left_out(path, damaged, len(infos))
     opener = partial(_open_images, cameras=reader.cameras) if reader.cameras else no_images
-    return reader.spool.table(infos, str(path), [*lost, *found.notes(), *reader.notes()], opener)
+    notes = [*lost, *found.notes(), *reader.notes(), *_without_images(reader.cameras, len(infos))]
+    return reader.spool.table(infos, str(path), notes, opener)
+
+
+def _without_images(cameras: _Cameras, episodes: int) -> list[str]:
+    """Return a sentence for each camera that some of the episodes lack."""
+    return [
+        f"{episodes - len(parts)} of {episodes} episodes have no images of {camera}, as the others have"
+        for camera, parts in cameras.items()
+        if len(parts) < episodes
+    ]
 
 
 def _open_images(path: Path, cameras: _Cameras) -> ImageSource:
@@ -191,6 +203,7 @@ class _Reader:
         self._layout: FrameLayout | None = None
         self._unit = options.time_unit
         self._left, self._repeated, self._continued, self._jumps = 0, 0, 0, 0
+        self._irregular: list[tuple[float, float]] = []
         self._guessed: list[str] = []
         self.cameras: _Cameras = {}
 
@@ -216,6 +229,12 @@ class _Reader:
             notes.append(
                 f"in {self._continued} episodes terminated or truncated is set before the last row; these go on after "
                 "it (name the column that tells episodes apart as episode)"
+            )
+        if self._irregular:
+            share, usual_ms = max(self._irregular)
+            notes.append(
+                f"time is irregular in {len(self._irregular)} episodes: the times between rows scatter by up to "
+                f"{share:.0%} of the usual {usual_ms:.4g} ms; each row keeps its time, and none is resampled"
             )
         if self._jumps:
             notes.append(f"time jumps in {self._jumps} places by over {_JUMP:g} usual steps; rows may be missing there")
@@ -349,7 +368,10 @@ class _Reader:
                 self._guessed.append(f"time seems to be in {self._unit}; otherwise give time_unit= (--time-unit)")
         stamps = stamps_from(values[:count], self._unit or "s")
         between = np.diff(stamps)
-        self._jumps += int(np.sum(between > _JUMP * np.median(between))) if len(between) else 0
+        if (scatter := scatter_of(stamps)) > _IRREGULAR:
+            self._irregular.append((scatter, float(np.median(between)) / 1e6))
+        usual = float(np.median(between)) if len(between) else 0.0
+        self._jumps += int(np.sum(between > max(_JUMP, 1 + 3 * scatter) * usual))
         if len(stamps) < count:
             period = int(np.median(np.diff(stamps))) if len(stamps) > 1 else 10**9
             stamps = np.append(stamps, stamps[-1] + period)

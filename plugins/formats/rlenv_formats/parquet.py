@@ -17,7 +17,7 @@ import numpy as np
 from hal import Field, RobotError, SourceError
 from recorder.formats.images import cameras_of
 from recorder.formats.registry import Format
-from recorder.formats.runs import left_out
+from recorder.formats.runs import left_out, uneven
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import to_json
 from recorder.table.memory import RowSpool
@@ -161,6 +161,7 @@ def load_parquet(path: Path | str) -> Table:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RobotError) as error:
         raise SourceError(f"{root / EPISODES} can't be read ({error!r}); write the data anew") from error
+    notes = (*notes, *(note for note in uneven(episodes) if note not in notes))
     if index["format"] == 1:
         frames = _read_frames([root / _OLD_FRAMES], layout, "episode", len(bounds))
         if frames.damaged:

@@ -336,6 +336,8 @@ class _Theirs:
                 "(keep_last=True makes it a row)"
             )
         self._about = _env_args(file)
+        if not self._about:
+            notes.append("data has no env_args that can be read, so the task and the robot are unknown")
         self._notes = notes
 
     def all_notes(self) -> list[str]:

@@ -116,6 +116,10 @@ class FileEpisodes:
             raise SourceError(
                 f"{whole.where}: column {self._label!r} has shape {labels.shape}, expected one label a row"
             )
+        runs = labels[np.flatnonzero(np.append(True, labels[1:] != labels[:-1]))] if len(labels) else labels
+        if len(set(runs.tolist())) < len(runs):
+            note = f"rows of one {self._label} lie apart; each run of rows is an episode, and some may be copies"
+            self._notes.setdefault(note, whole.where)
         borders = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
         for begin, end in pairwise(borders if len(labels) else []):
             place = f"{whole.where}, {self._label} {labels[begin]}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["UNITS", "counted_stamps", "guessed_unit", "stamps_from"]
+__all__ = ["UNITS", "counted_stamps", "guessed_unit", "scatter_of", "stamps_from"]
 
 UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """Unit of time -> nanoseconds."""
@@ -59,6 +59,18 @@ def stamps_from(values: np.ndarray, unit: str) -> np.ndarray:
             stamps = np.round(values * float(UNITS[unit])).astype(np.int64)
     _check_rising(stamps)
     return np.asarray(stamps)
+
+
+def scatter_of(stamps: np.ndarray) -> float:
+    """Return the standard deviation of the times between stamps as a share of the usual one, by 10 and 90% quantiles.
+
+    Fewer than 8 stamps say nothing: 0.
+    """
+    steps = np.diff(stamps)
+    if len(steps) < 7:
+        return 0.0
+    low, usual, high = np.quantile(steps, (0.1, 0.5, 0.9))
+    return float((high - low) / 2.563 / usual) if usual > 0 else 0.0
 
 
 def _check_finite(values: np.ndarray, factor: int) -> None:

@@ -303,6 +303,9 @@ def open_arrays(path: Path) -> dict[str, ZarrArray | SourceError]:
                 continue
             if layout is not None:
                 arrays[name] = ZarrArray(f"{path}: {name}", name, store, layout)
+            elif mark == ZARRAY or about.get("node_type") == "array":
+                kind = about.get("dtype", about.get("data_type"))
+                arrays[name] = SourceError(f"{path}: {name} holds {kind!r:.60}, expected numbers")
     except SourceError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:

@@ -3,11 +3,11 @@
     python plugins/formats/tests/mutations.py FOLDER COUNT SEED [--first 0] [--workers 1]
 
 Each folder in FOLDER is an intact data set. A damaged copy must give an error of ours that names a file of it, or a
-table whose episodes lie in its rows. Of fewer rows or labels than before a note must tell; what no file counts, such as
-lines at the end of a text, may be gone. Where a checksum covers the damaged file, rows and images must be recorded
-ones, unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one
-data set, or that grows by over 500 MB is a fault too, and another child goes on with the next. Each fault is also a
-line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
+table whose episodes lie in its rows. Of fewer rows, fields, images, labels or facts of episodes than before a note must
+tell; what no file counts, such as lines at the end of a text, may be gone. Where a checksum covers the damaged file,
+rows and images must be recorded ones, unless a note tells what is missing. A child that a library ends, that takes over
+20 s of the processor for one data set, or that grows by over 500 MB is a fault too, and another child goes on with the
+next. Each fault is also a line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,9 @@ _MAPPINGS = ("fields.toml", "columns.json")
 """Files that say how a set is read: another rate gives fewer rows, and none is lost."""
 _UNCOUNTED = ("csv", "jsonl", "ros2_split")
 """Beginnings of the names of sets of which no file says how many rows there are."""
+
+_FACTS = ("task", "goal", "seed", "success")
+"""Facts of episodes, of which none may be lost without a note."""
 
 NUMBERS = ("0", "-1", "1e400", "null", "true", "99999999999999999999", "1000000000", '"x"', "[]", "{}", "NaN", "[1,2]")
 
@@ -141,6 +144,9 @@ class Intact(NamedTuple):
         notes: the notes of its table.
         values: the `facts` of its table, and the `images` among them.
         lines: number of lines in its files of labels.
+        names: the names of its fields.
+        images: camera -> number of rows with an image.
+        known: number of facts that are known of its episodes.
     """
 
     frames: int
@@ -148,18 +154,45 @@ class Intact(NamedTuple):
     notes: frozenset[str]
     values: frozenset[bytes]
     lines: int
+    names: frozenset[str]
+    images: Mapping[str, int]
+    known: int
 
     @classmethod
     def of(cls, folder: Path) -> Intact:
         table = opened(folder)
         values = frozenset([*facts(table), *images(table)])
-        return cls(frames(table), labels(table), frozenset(table.notes), values, label_lines(folder))
+        return cls(
+            frames(table), labels(table), plain_notes(table, folder), values, label_lines(folder),
+            frozenset(table.layout.spec.names), image_counts(table), known(table),
+        )  # fmt: skip
 
 
 def opened(folder: Path) -> Any:
     from rlenv_robot.data.folder import read_folder
 
     return read_folder(next(folder.glob("*.selection.json"), folder), **reading(folder))
+
+
+def plain_notes(table: Any, folder: Path) -> frozenset[str]:
+    """Return the notes of a table without its path, which is another one of the damaged copy."""
+    return frozenset(note.replace(str(folder), "") for note in table.notes)
+
+
+def known(table: Any) -> int:
+    return sum(name in info for info in table.episodes for name in _FACTS)
+
+
+def image_counts(table: Any) -> dict[str, int]:
+    """Return how many rows of each camera have an image; `images_of` judges images that can't be opened."""
+    from hal import RobotError
+
+    try:
+        source = None if table.open_images is None else table.open_images(Path(table.origin))
+    except RobotError:
+        return {}
+    cameras = () if source is None else source.cameras
+    return {one: int((source.numbers(one, table.rows, "before", 1e18) >= 0).sum()) for one in cameras}
 
 
 def frames(table: Any) -> int:
@@ -177,13 +210,21 @@ def label_lines(folder: Path) -> int:
 
 def lost(table: Any, folder: Path, intact: Intact) -> str:
     """Return what is missing without a word; or nothing."""
-    if set(table.notes) - intact.notes:
+    if plain_notes(table, folder) - intact.notes:
         return ""
+    if gone := intact.names - set(table.layout.spec.names):
+        return f"fields {sorted(gone)} are gone without a note"
+    if known(table) < intact.known:
+        return f"{known(table)} of {intact.known} facts of episodes without a note"
     if labels(table) < intact.labels and label_lines(folder) == intact.lines:  # nothing tells of a line that is gone
         return f"{labels(table)} of {intact.labels} labels without a note"
     if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
         return ""
     # The rows of a bag follow its times: another first or last time, which no checksum covers, moves the rows' ends.
+    counts = image_counts(table)
+    for camera, count in intact.images.items() if frames(table) == intact.frames and counts else ():
+        if counts.get(camera, 0) < count:
+            return f"{counts.get(camera, 0)} of {count} images of {camera} without a note"
     least = intact.frames - 2 * folder.name.removeprefix("damaged_").startswith(("bag_", "ros"))
     return f"{frames(table)} of {intact.frames} rows without a note" if frames(table) < least else ""
 

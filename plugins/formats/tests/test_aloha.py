@@ -146,3 +146,15 @@ def test_mapped_files_keep_their_images(tmp_path: Path) -> None:
     del names["episode"]
     with pytest.raises(SourceError, match=r'"episode": "\*"'):
         open_source(tmp_path / "all.hdf5", columns=names)
+
+
+def test_a_camera_and_a_field_that_some_files_lack_are_told(tmp_path: Path) -> None:
+    for number in range(3):
+        write_episode(tmp_path / f"episode_{number}.hdf5", number)
+    with h5py.File(tmp_path / "episode_1.hdf5", "a") as file:
+        del file["observations/images/top"]
+    with h5py.File(tmp_path / "episode_0.hdf5", "a") as file:
+        del file["observations/qvel"]
+    notes = load_aloha(tmp_path).notes
+    assert "1 of 3 episodes have no images of top, as the others have" in notes
+    assert "left out: observations/qvel, which episode_0.hdf5 has not, as other files have" in notes

@@ -124,6 +124,13 @@ def test_messages_that_only_the_description_has_are_told(tmp_path: Path) -> None
     assert load_bags(tmp_path).notes == ("bag: 2 described messages of /command are missing",)
 
 
+def test_a_bag_without_a_mapped_camera_is_told(tmp_path: Path) -> None:
+    write_bag(tmp_path / "bag", usual())
+    (tmp_path / "fields.toml").write_text(EXAMPLE + '\n[images.side]\ntopic = "/side/image"\n')
+    notes = load_bags(tmp_path).notes
+    assert any("bag has no topic /side/image for the images of side; it has /" in note for note in notes)
+
+
 def test_an_old_value_cuts_the_episode(tmp_path: Path) -> None:
     messages = [one for one in usual(20) if not (one[0] == "/joint_states" and 200 * MS <= one[1] - 10**12 < 500 * MS)]
     write_bag(tmp_path / "bag", messages)

@@ -91,6 +91,31 @@ def test_a_missing_row_is_told_by_the_times_around_it(tmp_path: Path) -> None:
     assert notes[1] - notes[0] == {"time jumps in 1 places by over 1.5 usual steps; rows may be missing there"}
 
 
+def test_rows_of_one_episode_that_lie_apart_are_told(tmp_path: Path) -> None:
+    lines = [f"{n},{k},{k}" for n in (0, 1, 0, 2) for k in range(4)]
+    (tmp_path / "a.csv").write_text("\n".join(["n,q,u", *lines]) + "\n")
+    table = load_mapped(tmp_path / "a.csv", {"observation.q": "q", "action": "u", "episode": "n"})
+    assert len(table.episodes) == 4
+    assert any("rows of one n lie apart" in note for note in table.notes)
+
+
+def test_irregular_times_are_told_in_one_sentence(tmp_path: Path) -> None:
+    names = {"observation.q": "q", "action": "u", "time": "t"}
+    rng = np.random.default_rng(0)
+    for share, told in ((0.0, False), (0.02, False), (0.2, True)):
+        times = np.arange(60) / 30 + rng.normal(0, share / 30, 60)
+        lines = [f"{t:.6f},{k},{k}" for k, t in enumerate(times.tolist())]
+        path = tmp_path / f"{share}.csv"
+        path.write_text("\n".join(["t,q,u", *lines]) + "\n")
+        table = load_mapped(path, names)
+        irregular = [note for note in table.notes if "irregular" in note]
+        assert len(irregular) == told, table.notes
+        assert np.allclose(table.rows["stamp_ns"] / 1e9, times[: len(table.rows)], atol=1e-6)
+        assert not any("jumps" in note for note in table.notes), "irregular rows are not missing ones"
+    assert "in 1 episodes" in irregular[0]
+    assert "of the usual 32.9" in irregular[0]
+
+
 def test_damaged_episodes_are_left_out(tmp_path: Path) -> None:
     values = columns()
     write(tmp_path / "a.csv", values)

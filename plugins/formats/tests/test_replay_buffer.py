@@ -240,3 +240,15 @@ def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], object], word:
         return
     assert [info["episode"] for info in table.episodes] == read
     assert any(word in note for note in table.notes)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_array_without_numbers_is_told(tmp_path: Path, version: int) -> None:
+    write_buffer(tmp_path / "buffer", arrays(), version)
+    about = tmp_path / "buffer" / "data" / "state" / (".zarray" if version == 2 else "zarr.json")
+    text = json.loads(about.read_text())
+    text["dtype" if version == 2 else "data_type"] = "float3"
+    about.write_text(json.dumps(text))
+    table = load_replay_buffer(tmp_path / "buffer")
+    assert "observation_state" not in table.layout.spec.names
+    assert any("data/state" in note and "'float3', expected numbers" in note for note in table.notes)

@@ -21,6 +21,10 @@ _MOVES = 0.05
 """Least standard deviation of a joint and of its command, as a share of their ranges, with which they are compared."""
 _EPISODES = 3
 """Fewest episodes in which a joint moves that say what is usual."""
+_OTHERS, _NEAR, _TIMES_APART, _INSIDE = 3, 0.05, 6.0, 0.1
+"""A joint's sign is compared with that in so many other episodes, at least. Share of its range there by which it may be
+outside; distance of its usual begin from 0, at least, in standard deviations of the begins (and four times that share);
+and largest share of its rows that may be in that range, while their negatives may be outside of it."""
 _STALL_S, _HELD, _TRAVEL = 1.0, 0.005, 0.25
 """Shortest time in seconds in which all joints stay within a share of their ranges while a command travels another."""
 _UNNAMED = 3
@@ -52,25 +56,28 @@ def check_following(data_set: DataSet) -> list[Finding]:
     """Find joints that move against their commands, and robots that stand still while they are commanded to move."""
     pairs = list(_pairs(data_set))
     findings = [finding for pair in pairs for finding in _reversed(data_set, pair)]
+    against = {(finding.episode, finding.field) for finding in findings}
+    mirrored = [finding for pair in pairs for finding in _mirrored(data_set, pair.measured)]
+    findings += [one for one in mirrored if (one.episode, one.field) not in against]
     findings += _stalls(data_set, pairs)
     return sorted(findings, key=lambda finding: finding.episode)
 
 
 def _pairs(data_set: DataSet) -> Iterator[_Pair]:
     for measured in joint_fields(data_set):
-        for command in data_set.commands:
-            found = pair_elements(measured, command)
-            if found is None or measured is command:
-                continue
-            elements = np.flatnonzero(np.array(found) != UNPAIRED)
-            columns = np.array(found)[elements]
-            alike = np.array([_correlation(data_set, rows[1:], (measured, elements), (command, columns))
-                              for rows in data_set.episodes()])  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # a joint that moves in no episode
-                usual = np.nanmedian(alike, axis=0)
-            usual[np.isfinite(alike).sum(0) < _EPISODES] = np.nan
-            yield _Pair(measured, command, elements, columns, alike, usual)
+        command = data_set.command_of(measured)
+        found = None if command is None else pair_elements(measured, command)
+        if command is None or found is None:
+            continue
+        elements = np.flatnonzero(np.array(found) != UNPAIRED)
+        columns = np.array(found)[elements]
+        alike = np.array([_correlation(data_set, rows[1:], (measured, elements), (command, columns))
+                          for rows in data_set.episodes()])  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a joint that moves in no episode
+            usual = np.nanmedian(alike, axis=0)
+        usual[np.isfinite(alike).sum(0) < _EPISODES] = np.nan
+        yield _Pair(measured, command, elements, columns, alike, usual)
 
 
 def _correlation(data_set: DataSet, rows: np.ndarray, *sides: tuple[Field, np.ndarray]) -> np.ndarray:
@@ -95,6 +102,35 @@ def _reversed(data_set: DataSet, pair: _Pair) -> Iterator[Finding]:
         )
         name = element_of(pair.measured, int(pair.elements[place]))
         yield Finding("reversed", number, name, 0, int(lasts[number]), text)
+
+
+def _mirrored(data_set: DataSet, measured: Field) -> Iterator[Finding]:
+    """Find episodes in which a joint is where its negative usually is: its sign is other, in its command too.
+
+    It is told only by a joint that begins all episodes at one place, away from 0.
+    """
+    episodes = [values_of(rows, measured).astype(float) for rows in data_set.episodes()]
+    if len(episodes) <= _OTHERS or any(len(one) < 2 for one in episodes):
+        return
+    begins = np.array([one[0] for one in episodes])
+    lows, highs = (np.array([np.quantile(one, share, axis=0) for one in episodes]) for share in (0.01, 0.99))
+    for number, values in enumerate(episodes):
+        others = np.arange(len(episodes)) != number
+        usual = np.median(begins[others], axis=0)
+        low, high = lows[others].min(0), highs[others].max(0)
+        margin = _NEAR * np.maximum(high - low, 1e-12)
+        apart = 1.4826 * np.median(np.abs(begins[others] - usual), axis=0)
+        home = np.abs(usual) > np.maximum(_TIMES_APART * apart, 4 * margin)
+        negative = np.abs(begins[number] + usual) < np.maximum(3 * apart, margin)
+        inside, mirrored = (
+            ((sign * values >= low - margin) & (sign * values <= high + margin)).mean(0) for sign in (1, -1)
+        )
+        for element in np.flatnonzero(home & negative & (inside < _INSIDE) & (mirrored > 1 - _INSIDE)).tolist():
+            text = (
+                f"begins at {values[0, element]:.4g}, where {usual[element]:.4g} is usual, and stays where its "
+                "negative is in the other episodes"
+            )
+            yield Finding("reversed", number, element_of(measured, element), 0, len(values) - 1, text)
 
 
 def _stalls(data_set: DataSet, pairs: list[_Pair]) -> Iterator[Finding]:

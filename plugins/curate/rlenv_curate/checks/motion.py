@@ -55,9 +55,11 @@ def speeds(elements: np.ndarray) -> np.ndarray:
 
 _RESTS = 0.04
 """Motion in a second, as a share of the ranges, below which a robot rests; noise of a sensor is less."""
+_WIDENS = 0.01
+"""Largest distance from a rest's place, as a share of the ranges, of a row beside it that belongs to it."""
 _STALL_S, _IDLE_S = 3.0, 3.0
 """Shortest pause amid an episode, and shortest rest at its begin or end, that is reported, in seconds."""
-_TIMES = 4.0
+_TIMES = 2.0
 """A pause or rest is reported if it is so many times as long as the set's usual longest one."""
 _LARGE = 0.4
 """Share of an episode from which a rest at its ends is reported even if all episodes have it."""
@@ -74,27 +76,40 @@ def check_motion(data_set: DataSet) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.episode)
 
 
-def _resting(data_set: DataSet, rows: np.ndarray, period: float) -> np.ndarray:
-    """Return whether neither measurement nor command moves around each row, (R,)."""
-    resting = np.ones(len(rows), bool)
-    length = max(round(0.5 / period), 1)
+def _shares(data_set: DataSet, rows: np.ndarray) -> np.ndarray:
+    """Return positions and commands as shares of their ranges, (R, n)."""
+    parts = [np.zeros((len(rows), 0))]
     for fields in (joint_fields(data_set), data_set.commands):
         for field in fields:
             spread = data_set.spread[field.name]
             values = values_of(rows, field).astype(float) / np.where(spread > 0, spread, np.inf)
             if group_of(field) in ("action", "applied") and len(values) > 1:
                 values[0] = values[1]
-            values = np.nan_to_num(values, posinf=0, neginf=0)
-            travel = np.abs(values[length:] - values[:-length]).max(1, initial=0) if len(values) > length else None
-            if travel is None:
-                return np.zeros(len(rows), bool)
-            moving = travel > _RESTS * length * period
-            # A row moves if any comparison that reaches over it does.
-            flags = np.zeros(len(rows), bool)
-            for offset in (0, length // 2, length):
-                flags[offset : offset + len(moving)] |= moving
-            resting &= ~flags
-    return resting
+            parts.append(np.nan_to_num(values, posinf=0, neginf=0))
+    return np.concatenate(parts, axis=1)
+
+
+def _rests(data_set: DataSet, rows: np.ndarray, period: float) -> list[tuple[int, int]]:
+    """Return the runs of rows in which neither measurement nor command moves: the first, and one past the last."""
+    shares, length = _shares(data_set, rows), max(round(0.5 / period), 1)
+    if len(rows) <= length:
+        return []
+    moving = np.abs(shares[length:] - shares[:-length]).max(1, initial=0) > _RESTS * length * period
+    # A row moves if any comparison that reaches over it does.
+    flags = np.zeros(len(rows), bool)
+    for offset in (0, length // 2, length):
+        flags[offset : offset + len(moving)] |= moving
+    return [_widened(shares, begin, end, length) for begin, end in runs_of(~flags).tolist()]
+
+
+def _widened(shares: np.ndarray, begin: int, end: int, length: int) -> tuple[int, int]:
+    """Widen a rest, whose ends the comparisons over half a second hide, by the rows beside it that are where it is."""
+    place = np.median(shares[begin:end], axis=0)
+    off = np.abs(shares[max(begin - length, 0) : end + length] - place).max(1, initial=0) > _WIDENS
+    first = max(begin - length, 0)
+    before, after = np.flatnonzero(off[: begin - first]), np.flatnonzero(off[end - first :])
+    begin = first + (int(before[-1]) + 1 if len(before) else 0)
+    return begin, end + (int(after[0]) if len(after) else len(off) - (end - first))
 
 
 def _pauses(data_set: DataSet, period: float) -> Iterator[Finding]:
@@ -102,10 +117,8 @@ def _pauses(data_set: DataSet, period: float) -> Iterator[Finding]:
     longest = {kind: [] for kind in places}  # type: dict[str, list[float]]
     lengths = []
     for number, rows in enumerate(data_set.episodes()):
-        runs = runs_of(_resting(data_set, rows, period)).tolist()
+        runs = _rests(data_set, rows, period)
         lengths.append(len(rows))
-        if len(runs) == 1 and runs[0] == [0, len(rows)]:
-            runs = [[0, len(rows)]]
         of_kind: dict[str, float] = dict.fromkeys(places, 0.0)
         for begin, end in runs:
             kind = "start" if begin == 0 else "end" if end == len(rows) else "stall"
@@ -120,9 +133,9 @@ def _pauses(data_set: DataSet, period: float) -> Iterator[Finding]:
             for number, begin, end in found
             for pause in _pause(kind, number, begin, end, lengths[number], period, usual)
         ]
-        if kind != "stall" and len(made) > 2 and len(made) > _MOST * len(lengths):
-            middle = float(np.median([one.last - one.first + 1 for one in made])) * period
-            text = f"{len(made)} of {len(lengths)} episodes rest at their {kind}, {middle:.1f} s in the median"
+        long = np.array([seconds for seconds in longest[kind] if seconds >= _IDLE_S])
+        if kind != "stall" and len(long) > 2 and len(long) > _MOST * len(lengths):
+            text = f"{len(long)} of {len(lengths)} episodes rest at their {kind}, {np.median(long):.1f} s in the median"
             yield Finding("idle", -1, "", -1, -1, text)
         else:
             yield from made

@@ -8,9 +8,11 @@ import numpy as np
 
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
+from rlenv_curate.checks.alignment import check_alignment
 from rlenv_curate.checks.copies import check_copies
 from rlenv_curate.checks.following import check_following
 from rlenv_curate.checks.image_pass import Report, check_images, read_cameras
+from rlenv_curate.checks.lost_rows import check_lost_rows
 from rlenv_curate.checks.motion import check_motion
 from rlenv_curate.checks.table import ADVICE, DataSet, Finding, check_table
 from rlenv_curate.checks.videos import check_videos
@@ -21,10 +23,23 @@ __all__ = ["QUALITY", "WEIGHTS", "check_data", "scores"]
 WEIGHTS: Mapping[str, float] = {
     **dict.fromkeys(ADVICE, 0.5),
     **dict.fromkeys(
-        ("blank", "frozen", "swapped", "not_finite", "lost", "camera", "clock", "copy", "reversed", "turned"), 1.0
+        (
+            "blank",
+            "frozen",
+            "swapped",
+            "not_finite",
+            "lost",
+            "camera",
+            "clock",
+            "copy",
+            "reversed",
+            "shifted",
+            "turned",
+        ),
+        1.0,
     ),
-    **dict.fromkeys(("lag", "moved", "colour", "gap", "dropped", "blurred", "exposure"), 0.8),
-    **dict.fromkeys(("clipped", "limited", "idle", "no_end", "range"), 0.3),
+    **dict.fromkeys(("lag", "moved", "colour", "gap", "dropped", "blurred", "exposure", "skipped"), 0.8),
+    **dict.fromkeys(("clipped", "limited", "idle", "padded", "no_end", "range"), 0.3),
 }
 """Kind of finding -> how much of an episode's score it takes if it lasts through the episode."""
 _LEAST_SHARE = 0.1
@@ -54,6 +69,8 @@ def check_data(table: Table, cameras: Sequence[str] | None = None, report: Repor
         *undecodable,
         *check_motion(data_set),
         *check_following(data_set),
+        *check_alignment(data_set),
+        *check_lost_rows(data_set),
         *check_copies(data_set, films),
         *check_images(data_set, films),
     ]

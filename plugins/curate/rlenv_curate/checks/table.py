@@ -89,6 +89,40 @@ class DataSet:
         """The first command, or None if there are none."""
         return self.commands[0] if self.commands else None
 
+    def command_of(self, measured: Field) -> Field | None:
+        """Return the command that moves a measurement: of several that fit, the one whose name is most alike.
+
+        The position of the left arm belongs to the target of the left arm, although the joints of both have one name.
+        A field whose name has less in common with the command than another measurement's has none: as many positions
+        of cubes as there are joints, for example.
+        """
+        best = max(self._fitting(measured), key=lambda one: _common(measured, one), default=None)
+        if best is None or any(
+            _common(other, best) > _common(measured, best) for other in self.measured if best in self._fitting(other)
+        ):
+            return None
+        return best
+
+    def _fitting(self, measured: Field) -> list[Field]:
+        return [one for one in self.commands if one is not measured and pair_elements(measured, one) is not None]
+
+    @cached_property
+    def liveliness(self) -> dict[str, np.ndarray]:
+        """Measurement -> share of the frames in which each element changes, (n,)."""
+        changes = {field.name: np.zeros(field.size) for field in self.measured}
+        frames = 0
+        for rows in self.episodes():
+            frames += max(len(rows) - 1, 0)
+            for field in self.measured:
+                flat = values_of(rows, field)
+                changes[field.name] += (flat[1:] != flat[:-1]).sum(0)
+        return {name: some / max(frames, 1) for name, some in changes.items()}
+
+
+def _common(measured: Field, command: Field) -> int:
+    """Return how many words the names of two fields have in common, besides their groups."""
+    return len(set(measured.name.split("_")[1:]) & set(command.name.split("_")[1:]))
+
 
 def group_of(field: Field) -> str:
     """Return ``observation``, ``action``, ``applied`` or ``sensor``; for other fields the first part of the name."""
@@ -119,12 +153,18 @@ def runs_of(flags: np.ndarray) -> np.ndarray:
 
 GAP = 2.5
 """Control periods between two frames above which at least one frame is missing."""
+JITTER, JITTER_TIMES = 0.12, 4.0
+"""Standard deviation of the time between frames that is reported, as a share of the period, and of the usual one."""
 RATE = 0.05
 """Largest relative difference between an episode's rate and that of all episodes."""
 FROZEN_S, FROZEN_FRAMES = 1.0, 10
 """Shortest time in seconds and number of frames of a frozen measurement: one that stays equal to the last bit while the
 robot is commanded to move. A measurement at 0 or at its lowest or highest value is exempt, since a joint rests there or
 is at its stop."""
+LIVELY = 0.8
+"""Share of the frames in which a measurement that no command moves directly changes, so that it may be frozen."""
+STEADY = 0.2
+"""Largest share by which a velocity that stands may differ from its position's mean speed."""
 MOVED = 0.25
 """Share of a command's range in the data by which the command must change to count as movement."""
 CLIPPED = 0.05
@@ -133,11 +173,15 @@ SHORT, SHORT_STEPS = 0.1, 5
 """An episode is short if it has less than this share of the median steps, or fewer than this number."""
 UNCHANGED, UNCHANGED_SHARE = 3, 0.02
 """Fewest frames without a new measurement while the command changes, and their share of the episode, that are reported;
-fewer may be chance, or a robot that rests while a command trembles."""
+fewer may be chance."""
+STEP = 0.005
+"""Step, as a share of a range, above which a robot moves: frames that repeat the one before are counted between two of
+them, since a joint starts late, and stands within its encoder's resolution, while its command already changes."""
 
 ADVICE: Mapping[str, str] = {
     "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
     "clock": "the stamps must rise; look at the clock or the driver that makes them",
+    "jitter": "record with the robot's own clock, or resample; a policy takes the rows as evenly spaced",
     "rate": "leave it out, or train on data of one rate",
     "frozen": "look at the sensor, its cable and its driver; leave the episode out",
     "clipped": "a policy learns the limit here; widen it, or ask for less",
@@ -164,9 +208,12 @@ ADVICE: Mapping[str, str] = {
     "doubled": "the recorder was faster than the camera or lost images; leave the episode out",
     "dropped": "images were lost on their way; leave the episode out",
     "copy": "leave it out, or keep it on the original's side of a split",
+    "padded": "cut the copies off; if rows are missing in its midst too, leave the episode out",
+    "skipped": "look for what lost rows, and for stamps that were counted; cut the episode there, or leave it out",
     "stall": "cut the pause out, or leave the episode out: a policy learns to stand",
     "idle": "cut the rest off: a policy learns to stand",
     "reversed": "look at the sign and the calibration of the joint; leave the episode out, or change its sign",
+    "shifted": "move the commands against the measurements, or leave the episode out; look at the recorder's order",
     "spike": "look at the sensor and its bus; replace the value by its neighbours, or leave the episode out",
     "jump": "look at the device that commands; leave the episode out",
 }
@@ -212,6 +259,7 @@ def check_table(table: Table, data_set: DataSet | None = None) -> list[Finding]:
     """
     data_set = data_set or DataSet(table)
     findings = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
+    findings += _jitters(data_set)
     for number in range(len(table.starts)):
         rows = table.rows[table.starts[number] : table.stops[number]]
         for check in (_timing, _values, _frozen, _duplicates, _actions, _limit_cycles):
@@ -234,6 +282,31 @@ def _carried_out(data_set: DataSet, rows: np.ndarray) -> np.ndarray:
     """Return whether an action was carried out before each frame; if agents take turns, once all have chosen."""
     acted: np.ndarray = rows["acted"][1:] != 0
     return acted & (rows["agent"][1:] == 0) if data_set.table.layout.turns else acted
+
+
+def _jitters(data_set: DataSet) -> Iterator[Finding]:
+    """Find episodes whose time stamps scatter, and a set in which most do."""
+    period = data_set.period_s
+    if period is None or data_set.table.layout.turns:
+        return
+    scatter = np.array([_scatter(rows, period) for rows in data_set.episodes()])
+    usual = float(np.median(scatter)) if len(scatter) > 2 else 0.0
+    high = np.flatnonzero(scatter > np.maximum(JITTER, JITTER_TIMES * usual))
+    what = "time stamps scatter: the time between frames varies by"
+    if usual > JITTER:
+        yield Finding("jitter", -1, "stamp_ns", -1, -1, f"{what} {usual:.0%} of {period * 1e3:.1f} ms in the median")
+    for number in high.tolist():
+        last = int(data_set.table.stops[number] - data_set.table.starts[number]) - 1
+        text = f"{what} {scatter[number]:.0%} of {period * 1e3:.1f} ms; {usual:.0%} is usual"
+        yield Finding("jitter", number, "stamp_ns", 0, last, text)
+
+
+def _scatter(rows: np.ndarray, period: float) -> float:
+    """Return the standard deviation of the time between frames in units of the period, from its 5 and 95% quantiles."""
+    steps = np.diff(rows["stamp_ns"]) / 1e9
+    steps = steps[steps > 0]
+    low, high = np.quantile(steps, (0.05, 0.95)) if len(steps) >= 20 else (0.0, 0.0)
+    return float(high - low) / 3.29 / period
 
 
 def _timing(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
@@ -284,38 +357,59 @@ def _frozen(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Findin
         return
     period = data_set.period_s or 0.0
     least = max(FROZEN_FRAMES, round(FROZEN_S / period) if period else 0)
-    command, moved = values_of(rows, data_set.command), data_set.spread[data_set.command.name] * MOVED
     for field in data_set.measured:
         flat, spread = values_of(rows, field), data_set.spread[field.name]
-        pairs = pair_elements(field, data_set.command)
-        if pairs is None and group_of(field) == "observation":
+        mover = data_set.command_of(field)
+        if mover is None and group_of(field) == "observation":
             continue  # nothing says which of them the command moves
+        pairs = None if mover is None else pair_elements(field, mover)
+        mover = mover or data_set.command
+        command, moved = values_of(rows, mover), data_set.spread[mover.name] * MOVED
         for element in np.flatnonzero(spread > 0):
             if pairs is not None and pairs[element] == UNPAIRED:
                 continue
+            if pairs is None and data_set.liveliness[field.name][element] < LIVELY:
+                continue  # such as an object that lies still until it is carried
             rest = (0.0, *(float(side[element]) for side in data_set.extremes[field.name]))
             for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
                 if last - first < least or flat[first, element] in rest:
                     continue
+                if pairs is None and first == 0 and last < len(rows) - 1:
+                    continue  # an object that lies still until it is touched
                 # A joint follows late: for the shortest time that counts it stands after the command has moved.
                 moves = np.ptp(command[first + 1 : max(last + 1 - least, first + 2)], axis=0) > moved
                 if pairs is not None:
                     moves = moves[pairs[element]]
-                if not moves.any():
+                if not moves.any() or _turns_steadily(data_set, rows, field, int(element), int(first), int(last)):
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
                 text = f"stands at {flat[first, element]:.6g} for {lasted} while it is commanded to move"
                 yield Finding("frozen", number, element_of(field, int(element)), int(first), int(last), text)
 
 
+def _turns_steadily(data_set: DataSet, rows: np.ndarray, field: Field, element: int, first: int, last: int) -> bool:
+    """Return whether a field is a velocity that its position confirms, as at a limit of the speed."""
+    name = field.name.replace("velocity", "position")
+    if name == field.name or name not in data_set.spread or data_set.spec[name].size != field.size:
+        return False
+    place, seconds = values_of(rows, data_set.spec[name])[:, element], rows["stamp_ns"] / 1e9
+    speed = values_of(rows, field)[first, element]
+    travel = float(place[last] - place[first]) - speed * (seconds[last] - seconds[first])
+    return bool(abs(travel) < STEADY * abs(speed) * (seconds[last] - seconds[first]))
+
+
 def _duplicates(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    """Find frames whose measurements repeat to the last bit while the command changes."""
+    """Find frames whose measurements repeat to the last bit while the command changes and the robot moves."""
     if data_set.command is None or not data_set.measured or len(rows) < 3:
         return
     same = _carried_out(data_set, rows)
+    travel = np.zeros(len(rows) - 1)
     for field in data_set.measured:
-        flat = values_of(rows, field)
+        flat, spread = values_of(rows, field), data_set.spread[field.name]
         same = same & (flat[1:] == flat[:-1]).all(1)
+        steps = np.abs(np.diff(flat.astype(float), axis=0)) / np.where(spread > 0, spread, np.inf)
+        travel = np.maximum(travel, np.nan_to_num(steps).max(1, initial=0))
+    same &= _moving(travel)
     command = values_of(rows, data_set.command)
     same[0] = False  # row 0 has no command
     same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > data_set.spread[data_set.command.name] * 1e-3).any(1)
@@ -324,6 +418,17 @@ def _duplicates(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Fi
         where = np.flatnonzero(same) + 1
         yield Finding("duplicate", number, "", int(where[0]), int(where[-1]),
                       f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
+
+
+def _moving(travel: np.ndarray) -> np.ndarray:
+    """Return whether the last step that is not 0 before each one, and the next after it, are both motion, (T,)."""
+    moved = np.flatnonzero(travel)
+    if not len(moved):
+        return np.zeros(len(travel), bool)
+    place = np.searchsorted(moved, np.arange(len(travel)))
+    before, after = np.maximum(place - 1, 0), np.minimum(place, len(moved) - 1)
+    inside = (place > 0) & (place < len(moved))
+    return np.asarray(inside & (np.minimum(travel[moved[before]], travel[moved[after]]) > STEP))
 
 
 def _actions(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:

@@ -52,6 +52,19 @@ def test_a_reversed_joint_is_found_by_name_and_episode(element: int) -> None:
     assert finding.field == f"observation_joint_position[{NAMES[element]}]"
 
 
+def test_a_sign_that_is_reversed_in_commands_too_is_found_by_where_the_joint_begins() -> None:
+    table = made()
+    for episode in range(EPISODES):
+        part = table.rows[episode * FRAMES : (episode + 1) * FRAMES]
+        for name in ("observation_joint_position", "action_joint_target"):
+            part[name][:, 1] = 2 + 0.3 * (part[name][:, 1] - part["observation_joint_position"][0, 1])
+    assert check_following(DataSet(table)) == []
+    for name in ("observation_joint_position", "action_joint_target"):
+        table.rows[name][3 * FRAMES : 4 * FRAMES, :2] *= -1
+    (finding,) = check_following(DataSet(table))  # the other joint begins anywhere, and is as usual either way
+    assert (finding.kind, finding.episode, finding.field) == ("reversed", 3, "observation_joint_position[lift]")
+
+
 def test_a_joint_that_is_reversed_in_every_episode_is_as_usual() -> None:
     table = made()
     table.rows["observation_joint_position"][:, 0] *= -1

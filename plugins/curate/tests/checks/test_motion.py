@@ -58,6 +58,8 @@ def test_a_pause_amid_an_episode_and_rests_at_its_ends() -> None:
         assert abs(finding.first - rest[0]) <= 20
         assert abs(finding.last - rest[1]) <= 20
     assert check_motion(DataSet(made((150, 190)))) == []
+    for begin in (0, 150, FRAMES - 81):  # 3.2 s, hardly more than what is reported
+        assert [one.episode for one in check_motion(DataSet(made((begin, begin + 80))))] == [1]
 
 
 def test_a_command_that_jumps_and_a_gripper_that_may() -> None:

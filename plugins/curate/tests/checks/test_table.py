@@ -15,7 +15,7 @@ from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import build
 from recorder.table.table import Table
 from rlenv_curate.checks.logs import check_cameras
-from rlenv_curate.checks.table import ADVICE, Finding, check_table
+from rlenv_curate.checks.table import ADVICE, DataSet, Finding, check_table
 from rlenv_robot.data.folder import read_folder
 
 PERIOD_NS = 20_000_000
@@ -54,6 +54,8 @@ def spoil(name: str, rows: np.ndarray) -> None:
         ill["stamp_ns"][80:] += 3 * PERIOD_NS
     elif name == "clock":
         ill["stamp_ns"][81] = ill["stamp_ns"][80]
+    elif name == "jitter":
+        ill["stamp_ns"] += np.random.default_rng(5).normal(0, 0.15 * PERIOD_NS, FRAMES).astype(np.int64)
     elif name == "rate":
         ill["stamp_ns"] = ill["stamp_ns"][0] + np.arange(FRAMES) * PERIOD_NS * 1.2
     elif name == "frozen":
@@ -77,6 +79,7 @@ def spoil(name: str, rows: np.ndarray) -> None:
 EXPECTED = {
     "gap": ("", 79, 80, "80 ms between two frames, 20.0 ms are usual"),
     "clock": ("stamp_ns", 80, 81, "1 stamps do not rise"),
+    "jitter": ("stamp_ns", 0, FRAMES - 1, "time stamps scatter: the time between frames varies by 19% of 20.0 ms"),
     "rate": ("", -1, -1, "41.67 Hz, the data set has "),
     "frozen": ("sensor_joint_position[lift]", 50, 149, "for 2.0 s while it is commanded to move"),
     "limit_cycle": ("applied_joint_target[pan]", 76, 199, "degrees to either side, at 4 Hz or faster"),
@@ -114,6 +117,53 @@ def test_ends_and_lengths() -> None:
     )
     assert [(each.kind, each.episode) for each in found] == [("lost", -1), ("no_end", 1), ("short", 2), ("no_end", 3)]
     assert "3 steps, the median is 199" in found[2].message
+
+
+def test_jitter_of_most_episodes_is_one_finding_of_the_set() -> None:
+    table = healthy()
+    noise = np.random.default_rng(5).normal(0, 0.15 * PERIOD_NS, len(table.rows))
+    table.rows["stamp_ns"] += noise.astype(np.int64)
+    assert [(one.kind, one.episode) for one in check_table(table)] == [("jitter", -1)]
+
+
+def test_a_joint_that_starts_late_repeats_no_old_value() -> None:
+    table = healthy()
+    ill = table.rows[FRAMES : 2 * FRAMES]
+    ill["sensor_joint_position"][:60] = np.round(ill["sensor_joint_position"][40] * np.ones((60, 1)), 2)
+    ill["action_joint_target"][1:30] = ill["applied_joint_target"][1:30] = ill["applied_joint_target"][30]
+    assert check_table(table) == []
+
+
+def test_an_object_that_lies_still_is_not_frozen() -> None:
+    sensors = Spec("s", (Field("joint_position", (2,), elements=JOINTS), Field("cube_positions", (2,))))
+    table = healthy()
+    layout = replace(table.layout, sensors=sensors)
+    rows = layout.spec.rows(len(table.rows))
+    for name in table.rows.dtype.names or ():
+        rows[name] = table.rows[name]
+    rows["sensor_cube_positions"] = np.repeat(np.linspace(0.1, 0.3, len(rows) // 100), 100)[:, None]
+    data_set = DataSet(replace(table, layout=layout, rows=rows))
+    assert data_set.command_of(layout.spec["sensor_cube_positions"]) is None
+    assert data_set.command_of(layout.spec["sensor_joint_position"]) is layout.spec["applied_joint_target"]
+    assert check_table(data_set.table) == []
+
+
+def test_a_velocity_that_stands_while_its_joint_turns_steadily_is_not_frozen() -> None:
+    table = healthy()
+    layout = replace(
+        table.layout, sensors=Spec("s", (*table.layout.sensors, Field("joint_velocity", (2,), elements=JOINTS)))
+    )
+    rows = layout.spec.rows(len(table.rows))
+    for name in table.rows.dtype.names or ():
+        rows[name] = table.rows[name]
+    rows["sensor_joint_velocity"] = np.gradient(rows["sensor_joint_position"], PERIOD_NS / 1e9, axis=0)
+    ill = rows[FRAMES : 2 * FRAMES]
+    ill["sensor_joint_velocity"][60:160, 1] = -0.7
+    assert [one.field for one in check_table(replace(table, layout=layout, rows=rows))] == [
+        "sensor_joint_velocity[lift]"
+    ]
+    ill["sensor_joint_position"][60:160, 1] = np.linspace(1.4, 0.0, 100) - np.linspace(0, 1e-9, 100)
+    assert check_table(replace(table, layout=layout, rows=rows)) == []
 
 
 def test_a_joint_at_its_stop_or_at_rest_is_not_frozen() -> None:
