@@ -138,6 +138,7 @@ def test_no_part_of_the_console_imports_what_a_log_or_a_server_names(folder: Pat
             raise AssertionError("made")
         robot = find_robot_model("so101").make_served_simulation("sim")
         object.__setattr__(robot.spec, "name", hostile)
+        assert Free.of_spec(robot.spec, 10).robot == hostile
         with Server(robot) as server:
             try:
                 with closing(RemoteRobot(server.address)) as remote:
