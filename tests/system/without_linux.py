@@ -29,7 +29,7 @@ LACKING = {
     resource: ("RLIMIT_RTPRIO", "RLIMIT_NICE", "RLIMIT_RTTIME", "prlimit"),
     termios: ("B460800", "B500000", "B576000", "B921600", "B1000000", "TIOCGSERIAL"),
 }  # fmt: skip
-"""What CPython 3.12 offers on Linux and not on macOS (``Availability`` in its documentation)."""
+"""Names that CPython 3.12 has on Linux and not on macOS (``Availability`` in its documentation)."""
 FOLDERS = ("/proc", "/dev/shm")
 _CALLS = ("prctl", "mlockall", "mallopt", "syscall", "gettid", "sched_setattr")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from plugins.data_browser.tests.conftest import FRAMES, colour, record
 from recorder.log.labels import read_labels
 from rlenv_robot.source import open_source
-from tests.browser import AXE, IN_BROWSER, chromium, needs_axe, shows, watched_pages
+from tests.browser import IN_BROWSER, axe_violations, chromium, needs_axe, shows, watched_pages
 from tests.fakes import until
 
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -255,19 +254,17 @@ def test_a_wrong_token_is_refused_and_a_right_one_let_in(run: Path, serve: Serve
 @needs_axe
 @pytest.mark.parametrize("width", [1300, 375])
 def test_axe_finds_nothing_critical_or_serious(run: Path, serve: Serve, browser: Any, width: int) -> None:
-    assert AXE is not None
     server = serve(run)
     context = browser.new_context(bypass_csp=True, viewport={"width": width, "height": 900})  # axe comes by evaluate
     page = context.new_page()
     page.goto(server.url)
     page.wait_for_selector("#tile-0")
-    page.evaluate(AXE.read_text())
     for key in (None, "Enter", "b"):
         if key:
             page.keyboard.press(key)
             page.wait_for_timeout(500)
         for _ in range(2):  # both languages
-            found = json.loads(page.evaluate("axe.run().then((found) => JSON.stringify(found.violations))"))
+            found = axe_violations(page)
             assert [(one["id"], one["impact"]) for one in found if one["impact"] in ("critical", "serious")] == []
             page.click("#language")
     context.close()

@@ -21,7 +21,7 @@ class TrainingState(NamedTuple):
     """The state of a training.
 
     Attributes:
-        identity: its settings and data, by which another training is told from it; JSON data.
+        identity: its settings and data, which differ from those of another training; JSON data.
         tensors: weights, counters, and states of the optimiser and of random generators.
     """
 

@@ -28,7 +28,16 @@ from rlenv_operate.console.access import new_token
 from rlenv_operate.console.mover import MoverSettings
 from rlenv_operate.console.questions import Question
 from rlenv_robot.data.chats import TEXT
-from tests.browser import AXE, IN_BROWSER, WAIT_MS, chromium, needs_axe, shows, watched_pages
+from tests.browser import (
+    IN_BROWSER,
+    WAIT_MS,
+    axe_violations,
+    chromium,
+    holds,
+    needs_axe,
+    shows,
+    watched_pages,
+)
 from tests.fakes import Integrator, until
 
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -700,22 +709,39 @@ def test_the_chinese_page_has_the_words_of_the_field_and_translates_what_the_ser
     assert page.evaluate("say('a cable is loose')") == "a cable is loose"
 
 
+def test_the_robot_is_drawn_where_it_is_seen_and_only_when_something_has_changed(
+    open_page: Any, robot: Integrator
+) -> None:
+    page = open_page(viewport={"width": 390, "height": 600})
+    page.evaluate(
+        """() => { window.drawn = 0; const draw = scene.bodiesAt.bind(scene);
+        scene.bodiesAt = (pose, tint, except) => { drawn += except === null; draw(pose, tint, except); }; }"""
+    )
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    holds(page, "!scene.inView")
+    page.evaluate("scene.last = [[0, 0, 0, 1, 0, 0, 0], []]; scene.bodies = []")  # this robot has no model
+    page.evaluate("$('scene').hidden = false; $('scene').scrollIntoView({block: 'center'})")
+    holds(page, "drawn === 1")
+    count = page.evaluate("for (let n = 0; n < 5; n++) scene.draw([0, 0, 0.00005, 1, 0, 0, 0], []); drawn")
+    assert count == 1
+    assert page.evaluate("scene.draw([0, 0, 0.05, 1, 0, 0, 0], []); drawn") == 2
+    assert page.evaluate("scene.turn(0.1, 0); drawn") == 3
+
+
 @needs_axe
 @pytest.mark.parametrize("width", [1300, 375])
 def test_axe_finds_nothing_critical_or_serious(browser: Any, console: Any, tokens: dict[str, str], width: int) -> None:
-    assert AXE is not None
     context = browser.new_context(bypass_csp=True, viewport={"width": width, "height": 900})  # axe comes by evaluate
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     page.goto(f"http://127.0.0.1:{console.port}/#token={tokens['operate']}")
     page.wait_for_selector("#joint-table tbody tr")
-    page.evaluate(AXE.read_text())
     for act, state in ((None, "disarmed"), ("[data-act=arm]", "ready"), ("#stop", "stopped")):
         if act is not None:
             page.click(act)
         state_is(page, state)
         for _ in range(2):  # both languages
-            found = page.evaluate("axe.run()")["violations"]
+            found = axe_violations(page)
             assert [(one["id"], one["impact"]) for one in found if one["impact"] in ("critical", "serious")] == []
             page.click("#language")
     context.close()

@@ -114,7 +114,11 @@ const drawing = (canvasId, noteId) => ({
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     canvas.addEventListener("webglcontextlost", () => { this.gl = null; this.say("no_webgl"); });
-    new IntersectionObserver(([entry]) => { this.inView = entry.isIntersecting; if (this.inView) this.again(); }).observe(canvas);
+    new IntersectionObserver((entries) => {
+      this.inView = entries[entries.length - 1].isIntersecting;
+      this.shown = null;
+      if (this.inView && this.last) this.draw(...this.last);
+    }, { rootMargin: "200px" }).observe(canvas); // drawn before it is scrolled to
     let from = null;
     canvas.addEventListener("pointerdown", (event) => { from = [event.clientX, event.clientY]; canvas.setPointerCapture(event.pointerId); });
     canvas.addEventListener("pointerup", () => { from = null; });
