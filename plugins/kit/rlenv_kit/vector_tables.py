@@ -69,7 +69,6 @@ def _every_table(
             if number > 14 and ends and ends >= _ENDS.get(probe.mode, 1):
                 break
     audit.check_kept()
-    audit.check_lengths()
 
 
 class _Audit:
@@ -86,8 +85,6 @@ class _Audit:
         first = probe.first_entries
         self._has: dict[str, bool] = {} if first is None else {key: key in first for key in _STEADY}
         self.over = np.zeros(probe.num, bool)
-        self._cut: list[list[int]] = [[] for _ in range(probe.num)]  # lengths of each row's truncated episodes
-        self._counts_refusals = bool(getattr(probe.envs, "count_refusals", False))
 
     def take(
         self,
@@ -134,10 +131,6 @@ class _Audit:
             raise Failed(f"frame_no of a reset is {np.asarray(table['frame_no']).tolist()}", "episodes begin at 0")
         if reward is None and probe.mode == "same_step" and self.over[sorted(began) or slice(None)].any():
             raise Failed("a row that was reset has a flag", "its episode begins")
-        if reward is not None and self._before is not None:
-            for row in np.flatnonzero(np.asarray(table["truncated"], bool) & ~was_over & ~np.isin(
-                np.arange(probe.num), sorted(refused))).tolist():  # fmt: skip
-                self._cut[row].append(int(self._before["frame_no"][row]) + 1)
         self._before = copied_values(table)
         self._kept += [(part, copied_values(part)) for part in (table, reward) if part is not None]
 
@@ -213,14 +206,6 @@ class _Audit:
             value, np.ndarray) else type(value).__name__  # fmt: skip
         if self._forms.setdefault(place, form) != form:
             raise Failed(f"{'.'.join(place)} is {form}", f"in other tables it is {self._forms[place]}")
-
-    def check_lengths(self) -> None:
-        """Check that a limit of steps, which cuts each episode of a row after the same number, is one for all rows."""
-        limits = {row: cut[0] for row, cut in enumerate(self._cut) if len(cut) > 1 and len(set(cut)) == 1}
-        rows = sorted(limits, key=limits.__getitem__)
-        if rows and not self._counts_refusals and limits[rows[0]] != limits[rows[-1]]:
-            each = [f"row {row} after {limits[row]} steps" for row in (rows[0], rows[-1])]
-            raise Failed(f"episodes are truncated in {', always in '.join(each)}", "the rows have one limit of steps")
 
     def check_kept(self) -> None:
         """Check that the tables are still what they were."""

@@ -464,14 +464,6 @@ class TakesTheSeedOut(SledRows):
         return answer
 
 
-@fault("every table", "An episode of row 1 is cut after 15 steps, others after 20.")
-class RowOneEndsEarly(SledRows):
-    def sled(self, row: int) -> Sleds:
-        sled = super().sled(row)
-        sled.horizon = 15 if row == 1 else 20
-        return sled
-
-
 @fault("every table", "Of each ended row there are two results.")
 class TwoResultsEach(SledRows):
     def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
