@@ -26,6 +26,9 @@ _ENOUGH = 40
 _FLOOR = 0.02
 """Share of the largest priority that a step with hardly any error may have, so that it can still come."""
 
+_BATCHES = 16
+"""Batches that are drawn after one init."""
+
 _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
@@ -75,7 +78,7 @@ class _Draws:
         if self._drawn() != first:
             raise Failed(f"draws after init with seed {probe.seed} differ after draws of another seed")
         probe.init()
-        batches = [[step.content for step in probe.steps(BATCH)] for _ in range(4)]
+        batches = [[step.content for step in probe.steps(BATCH)] for _ in range(_BATCHES)]
         known = len(set(batches[0]))
         if known > 3 and any(one == other for one, other in pairwise(batches)):
             raise Failed("two batches after one init are the same, in the same order", "each call draws anew")

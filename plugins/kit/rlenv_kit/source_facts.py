@@ -15,7 +15,7 @@ from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import Refused, SourceProbe
 from rlenv_kit.source_tables import Step, Trajectory, layout_of, packed, read_actions, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked
+from rlenv_kit.tables import Unchecked, deep_difference
 
 __all__ = ["check_statistics", "fact_checks"]
 
@@ -199,7 +199,11 @@ class _Facts:
 
     def _set(self, episode: int, frame: int) -> _State:
         self._probe.init(episode=episode, frame=frame)
-        return self._state()[0]
+        state, again = self._state()[0], self._state()[0]
+        if again != state:
+            raise Failed(f"the state is {state}, and {again} when it is asked for again",
+                         "get_all_actions leaves the state as it is")  # fmt: skip
+        return state
 
     @staticmethod
     def _check_given(asked: _Given, state: _State) -> None:
@@ -291,8 +295,19 @@ class _Facts:
                 continue
             tried += 1
             compare(told)
+        if tried:
+            self._check_unknown_kind()
         if not tried:
             raise NotTried("statistics of the kinds returns, episodes and histogram are refused")
+
+    def _check_unknown_kind(self) -> None:
+        """Check that a kind which there is not, where kinds are taken, is not the usual one."""
+        try:
+            told = self._probe.asked("statistics", partial(self._ask, kind="no such kind"))
+        except Refused:
+            return
+        if not deep_difference(told, self._ask()):
+            raise Failed("statistics of the kind 'no such kind' are those without a kind", "an unknown kind is refused")
 
     @check("plain statistics", "statistics are numbers, texts, lists and mappings of them", "contract", "statistics")
     def plain(self, probe: SourceProbe) -> None:

@@ -354,6 +354,37 @@ class Walks(SourceData):
         ))  # fmt: skip
 
 
+replaces(Walks, "get_all_actions", {
+    "AskingGoesBack -> states": lambda self, extra_info=NOTHING: (
+        SourceData.get_all_actions(self, extra_info), setattr(self, "_row", 0))[0],
+})  # fmt: skip
+
+replaces(Walks, "statistics", {
+    "AnyKindIsTheUsual -> kinds of statistics": lambda self, extra_info=NOTHING: SourceData.statistics(
+        self, {**extra_info, "kind": kind if (kind := extra_info.get("kind")) != "no such kind" else "summary"}
+        if "kind" in extra_info else extra_info),
+})  # fmt: skip
+
+replaces(Walks, "sample_steps", {
+    "NoneIsOne -> sizes": lambda self, batch_size, extra_info=NOTHING: SourceData.sample_steps(
+        self, batch_size or 1 if batch_size == 0 else batch_size, extra_info),
+})  # fmt: skip
+
+
+@fault("seed")
+class NanFromTheTenthCall(Walks):
+    calls = 0
+
+    def init(self, options: Any = NOTHING) -> None:
+        super().init(options)
+        self.calls = 0
+
+    def sample_steps(self, batch_size: Any, extra_info: Any = NOTHING) -> Any:
+        table = super().sample_steps(batch_size, extra_info)
+        self.calls += 1
+        return table if self.calls < 12 else {**table, "reward": table["reward"] * np.nan}
+
+
 changes(Walks, "sample_steps", {
     "OneWeightForAll -> steps":
         lambda self, table: {**table, "extra_info": {**table["extra_info"], "weights": np.ones(1)}},
