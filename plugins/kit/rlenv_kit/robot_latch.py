@@ -142,7 +142,8 @@ def _is_where_the_stop_found_it(probe: RobotProbe) -> None:
     So it is seen without ``read`` too what a stop itself moved, and what went on while commands were refused.
     """
     spec = probe.robot.spec
-    for in_motion in (False, True):
+    quiet: RobotState | None = None  # after a stop without commands
+    for in_motion, sends in ((False, False), (False, True), (True, True)):
         robot_state = away(probe, probe.reset())[-1]
         if not in_motion:
             hold = probe.hold(robot_state)
@@ -155,7 +156,8 @@ def _is_where_the_stop_found_it(probe: RobotProbe) -> None:
             rest = [copied(robot_state)]
         probe.stop_from_another_thread(stop_reason())
         try:
-            _send_refused(probe, rest[-1])
+            if sends:
+                _send_refused(probe, rest[-1])
             after = copied(probe.reset({"start": PRESENT, **clear_stop()}))
         except Failed:
             raise
@@ -165,6 +167,9 @@ def _is_where_the_stop_found_it(probe: RobotProbe) -> None:
             probe.reset(clear_stop())
         _check_place(probe, rest, after, in_motion)
         _check_rest(probe, rest, after)
+        if quiet is not None and not in_motion:
+            _check_switches(probe, quiet, after)
+        quiet = after
 
 
 def _send_refused(probe: RobotProbe, robot_state: RobotState) -> None:
@@ -195,13 +200,22 @@ def _check_place(probe: RobotProbe, rest: list[RobotState], after: RobotState, i
         elif field.name in speeds:
             speed = np.abs(np.asarray(last.sensors[speeds[field.name]], float))
             slack = _SETTLE_S * speed + 0.02 + 1e-3 * np.abs(values[-1])
-        elif field.numpy_dtype.kind in "iu" and not noise.any() and not in_motion and np.all(span_of(field) <= 1):
-            slack = np.zeros(())  # such as a lamp, a valve or a gripper's contact
         else:
             continue
         if (moved > slack + 4 * noise).any():
             raise Failed(f"{field.name} changed by {moved.max():.4g} {field.unit} from the stop to a reset with the "
                          f"start {PRESENT!r}", "a stopped robot holds, and such a reset moves nothing")  # fmt: skip
+
+
+def _check_switches(probe: RobotProbe, quiet: RobotState, after: RobotState) -> None:
+    """Check that lamps, valves and contacts which no command is measured by are as after a stop without commands."""
+    spec = probe.robot.spec
+    for field in spec.sensors:
+        if field.name in spec.measured_by.values() or field.is_text or field.numpy_dtype.kind not in "iu":
+            continue
+        now, due = (np.asarray(state.sensors[field.name]).tolist() for state in (after, quiet))
+        if np.all(span_of(field) <= 1) and now != due:
+            raise Failed(f"{field.name} is {now} after refused commands, and {due} after none", "a stopped robot holds")
 
 
 def _check_rest(probe: RobotProbe, rest: list[RobotState], after: RobotState) -> None:
