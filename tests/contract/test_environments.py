@@ -67,6 +67,7 @@ NOT_TRIED = {
     "the further inputs of a step are checked as the action is",
     "reset knows each option that is described",
     "an episode's last observation answers its last action",
+    "each player sees a share of its own, and asking for it changes nothing",
     "two instances do not influence each other, and equal seeds give equal episodes",
     "another process gives the same episode",
     "nothing is left behind after close",

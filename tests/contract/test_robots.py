@@ -66,6 +66,7 @@ NOT_TRIED = {
     "a watchdog that is armed ends the motion of a silent controller",
     "motors that give way drive nothing, until the next reset",
     "over a long motion a place is the sum of its speed",
+    "a robot whose stop is cleared where it stands is where the stop found it, at rest",  # some take no start there
     "a start that breaks the spec is refused before anything moves",  # nor is a robot tried that may be real
 }
 

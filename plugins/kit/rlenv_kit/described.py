@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -56,6 +57,19 @@ class _Described:
         for where, table in (("a reset", first), ("a refusal", refused),
                              *((f"frame {number}", frame.kept) for number, frame in enumerate(frames, 1))):  # fmt: skip
             self._check_entries(where, table.get("extra_info", {}))
+        self._check_episode_info()
+
+    def _check_episode_info(self) -> None:
+        """Check that what a world tells of an episode for its record is JSON data."""
+        tells = getattr(getattr(self._probe.env, "world", None), "episode_info", None)
+        if not callable(tells):
+            return
+        info = tells()
+        try:
+            json.dumps(info)
+        except (TypeError, ValueError) as error:
+            raise Failed(f"the world's episode_info {info!r:.80} can't be written: {error}",
+                         "it is data that JSON can hold") from error  # fmt: skip
 
     def _check_entries(self, where: str, extra: Mapping[str, Unchecked]) -> None:
         probe, known = self._probe, self._probe.described("extra_info")
@@ -71,7 +85,9 @@ class _Described:
             if hasattr(probe.env, "description"):
                 probe.note("6.4-b", f"extra_info[{key!r}] has no description")
         masks = getattr(getattr(probe.env, "world", None), "masks", None)
-        if isinstance(masks, Spec) and isinstance(extra.get(ACTION_MASK), Mapping):
+        if isinstance(masks, Spec) and len(masks) and ACTION_MASK in extra:
+            if not isinstance(extra[ACTION_MASK], Mapping):
+                raise Failed(f"{where}: {ACTION_MASK} is {extra[ACTION_MASK]!r:.60}", f"described are {masks.names}")
             check_structure(extra[ACTION_MASK], masks, ACTION_MASK, probe.note)
         probe.check_code(extra.get("error"))
 

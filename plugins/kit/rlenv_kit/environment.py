@@ -124,7 +124,8 @@ _ORDER = (
     "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
     "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
     "after the end", "entries", "reset options", "refused reset", "parameters", "last answer", "two instances",
-    "process", "leftovers", "requests", "histories", "every table", "closed", "left",
+    "process", "leftovers", "requests", "histories", "every table", "players",
+    "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes after the others that need the environment open."""
 

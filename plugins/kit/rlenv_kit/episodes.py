@@ -130,7 +130,8 @@ class _Episodes:
     def extremes(self, probe: Probe) -> None:
         if not self._probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
-        for choose in (at_lowest, at_highest, _alternating):
+        mixed = (partial(_opposed, 0), partial(_opposed, 1)) if len(self._probe.env.action) > 1 else ()
+        for choose in (at_lowest, at_highest, _alternating, *mixed):
             self._checked(self._probe.seed, choose, 1000)
 
     @check("last frame", "the last frame is the episode's own, and as complete as the others", "6.2.3.1-T1", "frames")
@@ -493,6 +494,12 @@ def at_highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
 
 def _alternating(spec: Spec, rng: np.random.Generator, step: int) -> Action:
     return _at_ends(spec, rng, step // 9 % 2)
+
+
+def _opposed(first: int, spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Return an action whose fields are at the lowest and the highest ends of their ranges by turns."""
+    ends = [_at_ends(spec, rng, side) for side in (0, 1)]
+    return {name: ends[(number + first) % 2][name] for number, name in enumerate(spec.names)}
 
 
 def _at_corners(spec: Spec, rng: np.random.Generator, step: int) -> Action:

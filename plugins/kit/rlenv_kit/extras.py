@@ -12,7 +12,7 @@ from rlenv_kit.illegal import illegal_values
 from rlenv_kit.probe import Action, Frame, Probe, Table, draws, error_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import deep_difference
+from rlenv_kit.tables import copied_values, deep_difference
 from rlenv_robot.tables import step_extra_of
 from rlenv_robot.tasks.agents import agents_of, messages
 from rlenv_robot.world import ACTION_MASK
@@ -32,6 +32,25 @@ _FRAMES = 8
 def extra_checks(probe: Probe) -> list[PlannedCheck]:
     """Return the checks of masks, of messages, and of the ``extra_info`` that a step accepts."""
     return declared(vars(_Extras), _Extras(probe), probe)
+
+
+class _Shares:
+    """Find a share of the observation that keeps its first value while the observation itself goes on."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
+
+    def add(self, player: str, seen: Mapping[str, np.ndarray], observation: Mapping[str, np.ndarray]) -> None:
+        for name in seen.keys() & observation.keys():
+            pair = np.asarray(seen[name]).tobytes(), np.asarray(observation[name]).tobytes()
+            self._values.setdefault((player, name), []).append(pair)
+
+    def stale(self) -> str:
+        for (player, name), pairs in self._values.items():
+            own, whole = ({pair[k] for pair in pairs} for k in (0, 1))
+            if len(own) == 1 and len(whole) >= _LEAST and pairs[0][0] == pairs[0][1]:
+                return f"{name} of {player!r}"
+        return ""
 
 
 class _Extras:
@@ -145,6 +164,46 @@ class _Extras:
         return self._probe.repeat(frames)[-1].table
 
     # -- messages --------------------------------------------------------------------------------------
+
+    @check("players", "each player sees a share of its own, and asking for it changes nothing", "6.2.3.1-3",
+           "equal episodes")  # fmt: skip
+    def players(self, probe: Probe) -> None:
+        """Ask a turn-based world what each player sees, write into the answers, and ask for nobody's."""
+        world = getattr(probe.env, "world", None)
+        seen_by, players = getattr(world, "seen_by", None), getattr(world, "players", ())
+        if not callable(seen_by) or not players:
+            raise NotTried("the environment has no players who see something of their own")
+        first = probe.walk()
+        told, shares = 0, _Shares()
+
+        def look(table: Table) -> None:
+            nonlocal told
+            for player in () if is_over(table) else players:
+                seen = seen_by(player)
+                if seen is None:
+                    continue
+                kept, told = copied_values(seen), told + 1
+                shares.add(player, kept, table["observation"])
+                for value in seen.values():
+                    if isinstance(value, np.ndarray) and value.flags.writeable:
+                        value[...] = np.array(7).astype(value.dtype)
+                if place := deep_difference(kept, seen_by(player), "observation"):
+                    raise Failed(f"{place} of {player!r} changed when an earlier answer was written into",
+                                 "what seen_by returns is the caller's")  # fmt: skip
+
+        look(probe.reset())
+        if told:
+            try:
+                answer = seen_by("no such player")
+            except Exception:
+                pass
+            else:
+                raise Failed(f"seen_by of an unknown player returned {answer!r:.60}", "it raises KeyError")
+        probe.compare(first, probe.repeat(first, between=look), "while players were asked for what they see")
+        if stale := shares.stale():
+            raise Failed(f"{stale} is that of the first frame throughout an episode", "it is what the player sees now")
+        if not told:
+            raise NotTried("all players share the observation")
 
     @check(
         "messages",

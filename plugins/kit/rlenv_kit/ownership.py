@@ -195,7 +195,9 @@ class _Ownership:
         )
         if not first:
             return  # an episode that is over with its first frame
-        entries: tuple[dict[str, object], ...] = ({}, {"no_such_entry": [1, {"a": 2}], "noted": {"b": [3]}})
+        entries: tuple[dict[str, object], ...] = (
+            {}, {"no_such_entry": [1, {"a": 2}], "noted": {"b": [3]}}, {"log_probability": -0.5, "intervention": False},
+        )  # fmt: skip
         for given in entries:
             self._check_extra({**dict(*probe.extra), **given}, first)
 

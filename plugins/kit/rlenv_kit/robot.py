@@ -136,7 +136,7 @@ _ORDER = (
     "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "halves", "jumps", "starts",
     "every period", "stop commands", "stop clearing", "stop reasons", "stop illegal", "stop in a step", "present",
     "refused resets", "kept options", "rates", "efforts", "ages", "fresh", "reads", "chance",
-    "watchdog", "damp", "illegal starts", "places of speeds",
+    "watchdog", "damp", "illegal starts", "places of speeds", "stop left",
     "all states", "closed", "left",
 )  # fmt: skip
 """Keys of the checks by their number, from 1. A new one comes before the last three, since users reproduce findings by

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError, RobotState, RobotStopped
+from hal.robot import PRESENT
 from rlenv_kit.illegal import illegal_values
-from rlenv_kit.report import Failed
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, span_of
-from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, is_driven, is_effort, pairs_of_speeds, span_of
+from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
 from rlenv_kit.spoilt_commands import halves_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 
@@ -29,6 +30,12 @@ _SHOWS = 0.05
 
 _STAYS = 0.05
 """Largest change of a measured value after a cleared stop while the robot holds, as a share of the command's range."""
+
+_REFUSALS_S = 1.0
+"""Control time for which a stopped robot is sent commands, which shows what goes on with them."""
+
+_MOST_REFUSALS = 60
+"""Largest number of commands that are sent to a stopped robot in a row."""
 
 _NO_REASONS: tuple[Any, ...] = (True, 1, 1.5, None, ["a reason"], {"reason": "it is free"}, "\t\n")
 """Values of ``clear_stop`` that are no texts, or blank ones."""
@@ -125,6 +132,103 @@ def _check_stays(probe: RobotProbe, robot_state: RobotState) -> None:
                 if (moved > _STAYS * span_of(field)).any():
                     raise Failed(f"{what} changed by {moved.max():.4g} while the robot held still after a cleared stop",
                                  "a command that was refused is not carried out later")  # fmt: skip
+
+
+@check("stop left", "a robot whose stop is cleared where it stands is where the stop found it, at rest", "robot",
+       "present", "stop commands")  # fmt: skip
+def _is_where_the_stop_found_it(probe: RobotProbe) -> None:
+    """Stop at rest and in motion, send commands, and begin an episode where the robot stands, which shows both.
+
+    So it is seen without ``read`` too what a stop itself moved, and what went on while commands were refused.
+    """
+    spec = probe.robot.spec
+    quiet: RobotState | None = None  # after a stop without commands
+    for in_motion, sends in ((False, False), (False, True), (True, True)):
+        robot_state = away(probe, probe.reset())[-1]
+        if not in_motion:
+            hold = probe.hold(robot_state)
+            hold.update({field.name: np.zeros_like(hold[field.name]).clip(*field.bounds) for field in spec.commands
+                         if is_driven(field)})  # fmt: skip
+            rest = [copied(probe.step(hold)) for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 8, 60)))][-_READINGS:]
+        elif any(is_effort(field) for field in spec.commands) or not any(map(is_driven, spec.commands)):
+            return  # a mass runs out on its way
+        else:
+            rest = [copied(robot_state)]
+        probe.stop_from_another_thread(stop_reason())
+        try:
+            if sends:
+                _send_refused(probe, rest[-1])
+            after = copied(probe.reset({"start": PRESENT, **clear_stop()}))
+        except Failed:
+            raise
+        except Exception as error:
+            raise NotTried(f"a reset with the start {PRESENT!r} raises {type(error).__name__}") from error
+        finally:
+            probe.reset(clear_stop())
+        _check_place(probe, rest, after, in_motion)
+        _check_rest(probe, rest, after)
+        if quiet is not None and not in_motion:
+            _check_switches(probe, quiet, after)
+        quiet = after
+
+
+def _send_refused(probe: RobotProbe, robot_state: RobotState) -> None:
+    """Send commands of every kind to a stopped robot for a while, each of which it refuses."""
+    hold = probe.hold(robot_state)
+    ways = [{**hold, field.name: value} for field in probe.robot.spec.commands
+            for value in probe.excursions(field, robot_state, most=2)]  # fmt: skip
+    count = min(max(len(ways), int(_REFUSALS_S * probe.robot.spec.rate_hz)), _MOST_REFUSALS)
+    ways.append({**hold, **{name: way[name] for way in ways for name in way if way[name] is not hold[name]}})
+    for number in range(count, 0, -1):  # all together last, since a command may undo another one
+        command = ways[-number % len(ways)]
+        refused(probe, partial(probe.step, command), RobotStopped, "a step after a stop", "a step after a stop")
+
+
+def _check_place(probe: RobotProbe, rest: list[RobotState], after: RobotState, in_motion: bool) -> None:
+    """Check that places, grippers and lamps are as they were, apart from what a moving part needs to come to rest."""
+    spec, last = probe.robot.spec, rest[-1]
+    driven = {spec.measured_by.get(field.name) for field in spec.commands if is_driven(field)}
+    speeds = dict(pairs_of_speeds(spec))
+    spans = {sensor: span_of(spec.commands[name]) for name, sensor in spec.measured_by.items()}
+    for field in spec.sensors:
+        if field.is_text or field.name in driven or field.unit.endswith("/s"):
+            continue
+        values = np.array([state.sensors[field.name] for state in rest], float)
+        moved, noise = np.abs(np.asarray(after.sensors[field.name], float) - values[-1]), np.ptp(values, axis=0)
+        if field.name in spans and not in_motion:
+            slack = _STAYS * spans[field.name]
+        elif field.name in speeds:
+            speed = np.abs(np.asarray(last.sensors[speeds[field.name]], float))
+            slack = _SETTLE_S * speed + 0.02 + 1e-3 * np.abs(values[-1])
+        else:
+            continue
+        if (moved > slack + 4 * noise).any():
+            raise Failed(f"{field.name} changed by {moved.max():.4g} {field.unit} from the stop to a reset with the "
+                         f"start {PRESENT!r}", "a stopped robot holds, and such a reset moves nothing")  # fmt: skip
+
+
+def _check_switches(probe: RobotProbe, quiet: RobotState, after: RobotState) -> None:
+    """Check that lamps, valves and contacts which no command is measured by are as after a stop without commands."""
+    spec = probe.robot.spec
+    for field in spec.sensors:
+        if field.name in spec.measured_by.values() or field.is_text or field.numpy_dtype.kind not in "iu":
+            continue
+        now, due = (np.asarray(state.sensors[field.name]).tolist() for state in (after, quiet))
+        if np.all(span_of(field) <= 1) and now != due:
+            raise Failed(f"{field.name} is {now} after refused commands, and {due} after none", "a stopped robot holds")
+
+
+def _check_rest(probe: RobotProbe, rest: list[RobotState], after: RobotState) -> None:
+    """Check that a commanded speed ended."""
+    spec = probe.robot.spec
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        if is_driven(field) and not is_effort(field):
+            noise = np.ptp([state.sensors[sensor] for state in rest], axis=0)
+            speed = np.abs(np.asarray(after.sensors[sensor], float))
+            if (speed > _STAYS * span_of(field) + 2 * noise).any():
+                raise Failed(f"{sensor} is {speed.max():.4g} {field.unit} after a stop and a reset with the start "
+                             f"{PRESENT!r}", "a stop ends the speed that was commanded")  # fmt: skip
 
 
 @check("stop clearing", "only a reason, a text that says something, clears a stop", "robot", "stop again")

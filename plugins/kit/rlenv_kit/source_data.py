@@ -94,6 +94,7 @@ _ORDER = (
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
     "positions", "actions of a part", "statistics of parts", "instances", "requests", "plain statistics", "stacks",
+    "n steps", "pairs",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -139,6 +140,9 @@ class _Tables:
         if few > 1 and all(one in counted for one in numbers) and contents[0] != contents[1]:
             raise Failed(f"trajectory_id is {numbers[0]} in every batch, and the trajectories are others",
                          "a trajectory_id stands for one trajectory")  # fmt: skip
+        ids = {one.trajectory_id for batch in drawn for one in batch}
+        if len({one.env_id for batch in drawn for one in batch}) > 2 and len(ids) == 1:
+            raise Failed(f"trajectory_id is {ids.pop()} of every trajectory", "it is unique among the trajectories")
         if few > 1 and all(one.steps[-1].done == 0 for batch in drawn for one in batch):
             raise Failed("done is 0 at the last step of every trajectory", "it is 1 where the trajectory has ended")
         episodes: dict[object, object] = {}
@@ -172,7 +176,15 @@ class _Tables:
                         f"{probe.layout[name][1]} in another table",
                         "a field has one type and shape",
                     )
+        numbers: dict[bytes, set[int | None]] = {}
+        for one in probe.data.values():
+            for step in one.steps:
+                numbers.setdefault(step.content, set()).add(step.episode)
         for step in probe.steps(4 * BATCH):
+            of = numbers.get(step.content, {None})
+            if None not in {step.episode, *of} and step.episode not in of:
+                raise Failed(f"extra_info['episode'] is {step.episode} of a step, and {of.pop()} in its trajectory",
+                             "it is the number of the step's own episode")  # fmt: skip
             if step.content not in known:
                 raise Failed(f"a step of env_id {step.env_id!r}, frame_no {step.frame_no} is in no trajectory",
                              "sample_steps and sample_trajectories show the same data")  # fmt: skip
@@ -220,7 +232,7 @@ class _Tables:
         except Exception as error:
             self._probe.note("contract", f"a wrong size raises {type(error).__name__}; here it is ValueError")
             return
-        if size == 0:
+        if size == 0 and not _length(answer):
             self._probe.note("6.3.2.2-2", "a batch of 0 is empty; here it is refused")
             return
         raise Failed(f"a batch of {size!r} came: {answer!r:.60}", "a size is a whole number from 1")
@@ -247,10 +259,19 @@ class _Tables:
                 continue
             probe.ignoring.add(name)
             probe.note("contract", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
-        taking, others = (sorted(_WITH_OPTIONS.intersection(names)) for names in (probe.ignoring, refusing))
+        optioned = _WITH_OPTIONS | {name for name, wrong in _WRONG_VALUES.items() if self._refuses(name, wrong)}
+        taking, others = (sorted(optioned.intersection(names)) for names in (probe.ignoring, refusing))
         if taking and others:
             raise Failed(f"{', '.join(taking)} took the option 'no_such_option'",
                          f"it is refused with ValueError, as by {', '.join(others)}")  # fmt: skip
+
+    def _refuses(self, name: str, options: Mapping[str, object]) -> bool:
+        """Return whether a function takes an option, which shows where it refuses a value of it."""
+        try:
+            self._probe.call(name, **options)
+        except Exception:
+            return True
+        return False
 
     @check(
         "arguments",
@@ -323,6 +344,11 @@ class _Tables:
             _check_hidden(table)
 
 
+def _length(answer: Unchecked) -> int:
+    """Return the number of steps or trajectories of a batch."""
+    return len(answer["frame_no"] if isinstance(answer, Mapping) and "frame_no" in answer else answer)
+
+
 def _starts(one: Trajectory, trajectories: list[Trajectory], is_next: bool, is_same: bool) -> set[bytes]:
     """Return the first observations of the trajectories that could follow one by mistake.
 
@@ -355,6 +381,11 @@ def _at_least(hits: int, count: int, share: float) -> float:
 
 _WITH_OPTIONS = {"init", "sample_steps", "sample_trajectories"}
 """Functions that always take options; the other two may be without any."""
+
+_WRONG_VALUES: Mapping[str, Mapping[str, object]] = {
+    "get_all_actions": {"tolerance": "no number"}, "statistics": {"kind": "no such kind"},
+}  # fmt: skip
+"""Values of an option that these functions refuse if they take it."""
 
 _ANSWERS: Mapping[str, Callable[[SourceProbe], Unchecked]] = {
     "batch": lambda probe: probe.batch(BATCH),

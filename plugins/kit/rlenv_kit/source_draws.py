@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
-from rlenv_kit.source_tables import read_steps
+from rlenv_kit.source_tables import read_steps, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, deep_difference
 
@@ -24,6 +25,9 @@ _ENOUGH = 40
 
 _FLOOR = 0.02
 """Share of the largest priority that a step with hardly any error may have, so that it can still come."""
+
+_BATCHES = 16
+"""Batches that are drawn after one init."""
 
 _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
@@ -74,10 +78,10 @@ class _Draws:
         if self._drawn() != first:
             raise Failed(f"draws after init with seed {probe.seed} differ after draws of another seed")
         probe.init()
-        batches = [[step.content for step in probe.steps(BATCH)] for _ in range(4)]
+        batches = [[step.content for step in probe.steps(BATCH)] for _ in range(_BATCHES)]
         known = len(set(batches[0]))
-        if known > 3 and all(batch == batches[0] for batch in batches):
-            raise Failed("four batches after one init are the same, in the same order", "each call draws anew")
+        if known > 3 and any(one == other for one, other in pairwise(batches)):
+            raise Failed("two batches after one init are the same, in the same order", "each call draws anew")
         numbers = [[one.key for one in probe.trajectories(probe.few)] for _ in range(4)]
         if len(set(numbers[0])) > 3 and all(one == numbers[0] for one in numbers):
             raise Failed("four batches of trajectories after one init are the same", "each call draws anew")
@@ -315,10 +319,40 @@ class _Draws:
                 raise Failed(f"{'a step' if worst else 'steps with small errors'} came {number} times in {count} draws "
                              f"by TD error, by its error {'' if worst else 'at most '}{due:.1f} times",
                              "chances are in proportion to the absolute errors")  # fmt: skip
+        for wrong in (-1, 10**9):
+            with suppress(ValueError, IndexError, KeyError):
+                probe.log.call("update_priorities", update, np.array([wrong]), np.array([1e5]))
+                came = Counter(np.asarray(probe.batch(64, priority="td_error")["extra_info"]["index"]).tolist())
+                place, often = came.most_common(1)[0]
+                if often > 32 and len(index) > 2:
+                    raise Failed(f"update_priorities took the index {wrong} for {place}",
+                                 "an index of no step is refused")  # fmt: skip
         probe.init()
         again = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
         if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
             raise Failed("TD errors outlast an init", "init sets the data set to its first state")
+
+    @check("pairs", "of a preference pair the chosen trajectory is better, by the margin", "contract", "same steps")
+    def pairs(self, probe: SourceProbe) -> None:
+        """Check preference pairs by return, where the source draws them."""
+        draw = getattr(probe.source, "sample_pairs", None)
+        if not callable(draw):
+            raise NotTried("the source draws no preference pairs")
+        probe.init()
+        try:
+            drawn = probe.log.call("sample_pairs", draw, 8)
+        except ValueError as reason:
+            raise NotTried(f"pairs are refused: {reason}") from None
+        if len(drawn) != 8:
+            raise Failed(f"{len(drawn)} pairs came, 8 were asked for")
+        for pair in drawn:
+            chosen, rejected = (read_trajectory(pair[name]) for name in ("chosen", "rejected"))
+            difference = chosen.total - rejected.total
+            if any(isinstance(one.steps[0].reward, Mapping) for one in (chosen, rejected)):
+                raise NotTried("several agents have several returns")
+            if difference <= 0 or not math.isclose(pair["margin"], difference, rel_tol=1e-6, abs_tol=1e-6):
+                raise Failed(f"a pair has the returns {chosen.total:.6g} and {rejected.total:.6g}, and the margin "
+                             f"{pair['margin']!r:.30}", "the chosen return is larger, by the margin")  # fmt: skip
 
     @check(
         "threshold",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import Refused, SourceProbe
 from rlenv_kit.source_tables import Step, Trajectory, layout_of, packed, read_actions, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked
+from rlenv_kit.tables import Unchecked, deep_difference
 
 __all__ = ["check_statistics", "fact_checks"]
 
@@ -198,7 +199,11 @@ class _Facts:
 
     def _set(self, episode: int, frame: int) -> _State:
         self._probe.init(episode=episode, frame=frame)
-        return self._state()[0]
+        state, again = self._state()[0], self._state()[0]
+        if again != state:
+            raise Failed(f"the state is {state}, and {again} when it is asked for again",
+                         "get_all_actions leaves the state as it is")  # fmt: skip
+        return state
 
     @staticmethod
     def _check_given(asked: _Given, state: _State) -> None:
@@ -276,8 +281,8 @@ class _Facts:
     def kinds(self, probe: SourceProbe) -> None:
         data, tried = list(probe.data.values()), 0
         rows: list[tuple[dict[str, object], Callable[[Unchecked], None]]] = [
-            ({"kind": "returns"}, lambda told: _check_returns(told, data)),
-            ({"kind": "episodes"}, lambda told: _check_episodes(told, data)),
+            ({"kind": "returns"}, lambda told: _check_returns(told, data, probe.numbered)),
+            ({"kind": "episodes"}, lambda told: _check_episodes(told, data, probe.numbered)),
         ]
         for names, values in _figures(data).items():
             if names[0].partition(".")[0] in _GROUPS:
@@ -290,8 +295,19 @@ class _Facts:
                 continue
             tried += 1
             compare(told)
+        if tried:
+            self._check_unknown_kind()
         if not tried:
             raise NotTried("statistics of the kinds returns, episodes and histogram are refused")
+
+    def _check_unknown_kind(self) -> None:
+        """Check that a kind which there is not, where kinds are taken, is not the usual one."""
+        try:
+            told = self._probe.asked("statistics", partial(self._ask, kind="no such kind"))
+        except Refused:
+            return
+        if not deep_difference(told, self._ask()):
+            raise Failed("statistics of the kind 'no such kind' are those without a kind", "an unknown kind is refused")
 
     @check("plain statistics", "statistics are numbers, texts, lists and mappings of them", "contract", "statistics")
     def plain(self, probe: SourceProbe) -> None:
@@ -299,9 +315,13 @@ class _Facts:
         told = self._ask()
         if not isinstance(told, Mapping):
             raise NotTried("statistics are no mapping")
-        place = _not_plain(told)
-        if place:
-            raise Failed(f"statistics hold a {place}", "they are data that JSON can hold")
+        answers = {"": told}
+        for kind in ("returns", "episodes"):
+            with suppress(Refused):
+                answers[f" of the kind {kind}"] = self._probe.asked("statistics", partial(self._ask, kind=kind))
+        for words, answer in answers.items():
+            if place := _not_plain(answer):
+                raise Failed(f"statistics{words} hold a {place}", "they are data that JSON can hold")
 
     def _ask(self, **options: object) -> Unchecked:
         self._probe.init()
@@ -446,22 +466,38 @@ def _word(value: Unchecked) -> str:
     return f"{float(value):g}" if number else str(np.asarray(value).item())
 
 
-def _check_returns(told: Unchecked, data: list[Trajectory]) -> None:
+def _check_numbered(name: str, numbers: Unchecked, values: Unchecked, due: Mapping[int, float]) -> None:
+    """Check values that stand beside the numbers of their episodes."""
+    if not isinstance(numbers, list | np.ndarray) or len(numbers) != len(values) or set(numbers) - due.keys():
+        return
+    for number, value in zip(numbers, values, strict=True):
+        if not _is_close(value, due[number]):
+            raise Failed(
+                f"statistics say the {name} {value} of episode {number}", f"that of its steps is {due[number]}"
+            )
+
+
+def _check_returns(told: Unchecked, data: list[Trajectory], numbered: Mapping[int, Trajectory]) -> None:
     if isinstance(told, Mapping):
         returns = np.array([one.total for one in data])
         for key in ("return", "returns"):
             if isinstance(told.get(key), list | np.ndarray):
                 _compare("returns", told[key], returns)
+                totals = {number: one.total for number, one in numbered.items()}
+                _check_numbered("return", told.get("episode"), told[key], totals)
         _compare("returns", {name: told.get(name) for name in _MOMENTS}, returns)
 
 
-def _check_episodes(told: Unchecked, data: list[Trajectory]) -> None:
+def _check_episodes(told: Unchecked, data: list[Trajectory], numbered: Mapping[int, Trajectory]) -> None:
     entries = told.get("episodes") if isinstance(told, Mapping) else told
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         return
     for key, values in (("length", [len(one.steps) for one in data]), ("return", [one.total for one in data])):
         if len(entries) != len(data) or all(isinstance(entry.get(key), int | float) for entry in entries):
-            _compare(f"{key}s", [entry.get(key, 0) for entry in entries], np.array(values, float))
+            listed = [entry.get(key, 0) for entry in entries]
+            _compare(f"{key}s", listed, np.array(values, float))
+            due = {number: float(len(one.steps) if key == "length" else one.total) for number, one in numbered.items()}
+            _check_numbered(key, [entry.get("episode") for entry in entries], listed, due)
 
 
 def _check_histogram(values: np.ndarray, told: Unchecked) -> None:

@@ -28,6 +28,9 @@ _SOURCES = ("expert", "random", "mixture", "mixed")
 _STACK = 3
 """Frames of a stack."""
 
+_N = 3
+"""Steps of an n-step transition."""
+
 _ENOUGH = 40
 """Draws for each step or trajectory, so that one that can come does come, but for one case in e**40."""
 
@@ -248,19 +251,49 @@ class _Filters:
             raise NotTried(f"sample_steps takes no stack: {reason}") from None
         if not isinstance(batch, Mapping) or not isinstance(batch.get("observation"), Mapping):
             raise NotTried("a batch of stacks is no single Table 5")
-        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
-        for one in filter(_is_gapless, probe.data.values()):
-            for place, step in enumerate(one.steps):
-                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
         compared = 0
-        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
-            action = {name: np.asarray(value[row]) for name, value in batch["action"].items()}
-            found = known.get((str(env_id), int(frame_no), packed(action)), [])
-            if len(found) == 1:
-                compared += 1
-                _check_stack(batch["observation"], row, *found[0])
+        for row, one, place in self._found(batch):
+            compared += 1
+            _check_stack(batch["observation"], row, one, place)
         if not compared:
             raise NotTried("no step of a batch of stacks is found by its frame and action")
+
+    def _found(self, batch: Mapping[str, Unchecked], part: int | None = None) -> Iterator[tuple[int, Trajectory, int]]:
+        """Yield the rows of a batch whose step is found by frame and action, with its trajectory and place.
+
+        Args:
+            batch: a Table 5 with a leading axis.
+            part: which of a row's actions is the step's own, where it has several; None where it has one.
+        """
+        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
+        for one in filter(_is_gapless, self._probe.data.values()):
+            for place, step in enumerate(one.steps):
+                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
+        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
+            action = {name: np.asarray(value[row] if part is None else value[row][part])
+                      for name, value in batch["action"].items()}  # fmt: skip
+            found = known.get((str(env_id), int(frame_no), packed(action)), [])
+            if len(found) == 1:
+                yield row, *found[0]
+
+    @check("n steps", "an n-step transition has the rewards of n steps, or of fewer at the end, and what they led to",
+           "contract", "every step", "unknown option")  # fmt: skip
+    def n_steps(self, probe: SourceProbe) -> None:
+        """Compare n-step transitions with the data."""
+        probe.init()
+        factor = _discount(probe.batch(BATCH))
+        try:
+            batch = probe.asked("sample_steps", partial(probe.batch, 2 * BATCH, n_step=_N))
+        except Refused as reason:
+            raise NotTried(f"sample_steps takes no n_step: {reason}") from None
+        if not isinstance(batch, Mapping) or isinstance(batch.get("reward"), Mapping):
+            raise NotTried("a batch of n-step transitions is no Table 5 with one reward for each step")
+        compared = 0
+        for row, one, place in self._found(batch):
+            compared += 1
+            _check_n_steps(batch, row, one, place, factor)
+        if not compared:
+            raise NotTried("no step of a batch of n-step transitions is found by its frame and action")
 
     @check(
         "labels",
@@ -299,6 +332,30 @@ def _check_stack(observation: Mapping[str, Unchecked], row: int, one: Trajectory
             raise Failed(f"observation.{name} in a stack of {_STACK} is {came.tolist()!r:.100} for step {place} of "
                          f"{one.env_id}", f"it is {due.tolist()!r:.100}: its own frame last, and the nearest one for "
                          "those before its episode")  # fmt: skip
+
+
+def _discount(batch: Unchecked) -> float | None:
+    """Return the discount of one step by a batch of single steps; None if it tells none."""
+    extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
+    told = np.asarray(extra.get("discount") if isinstance(extra, Mapping) else None)
+    factors = np.unique(told[told > 0]) if told.dtype.kind == "f" else told
+    return float(factors[0]) if told.dtype.kind == "f" and len(factors) == 1 else None
+
+
+def _check_n_steps(batch: Mapping[str, Unchecked], row: int, one: Trajectory, place: int, factor: float | None) -> None:
+    steps = one.steps[place : place + _N]
+    what = f"{_N} steps from step {place} of {len(one.steps)} of {one.env_id}"
+    rewards = np.array([step.reward for step in steps], float)
+    due = None if factor is None else float(rewards @ factor ** np.arange(len(steps)))
+    told = float(batch["reward"][row])
+    if due is not None and not math.isclose(told, due, rel_tol=1e-5, abs_tol=1e-6):
+        raise Failed(f"the reward of {what} is {told:.6g}", f"the discounted sum of {len(steps)} is {due:.6g}")
+    if "next_observation" in batch and steps[-1].next_observation is not None:
+        came = {name: np.asarray(value[row]) for name, value in batch["next_observation"].items()}
+        if packed(came) != packed(steps[-1].next_observation):
+            raise Failed(f"next_observation of {what} is not that of the last of them")
+    if "done" in batch and steps[-1].done is not None and int(batch["done"][row]) != steps[-1].done:
+        raise Failed(f"done of {what} is {int(batch['done'][row])}", f"it is {steps[-1].done}, as of the last of them")
 
 
 def _is_labelled(extra: Mapping[str, Unchecked], label: str) -> bool:

@@ -166,6 +166,7 @@ def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -
         wrong = [flag for flag in done if flag not in (0, 1)]
         if wrong:
             raise Failed(f"done is {wrong[0]}", "Table 5 requires the int32 0 or 1")
+    _check_axes(table.get("extra_info"), count, "extra_info")
     _check_flags(table.get("extra_info"), done)
     episodes = _episodes(table.get("extra_info"), count)
     rewards = _rewards(table["reward"], count)
@@ -174,6 +175,17 @@ def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -
              None if following is None else _row(following, row), done[row], episodes[row])
         for row in range(count)
     ]  # fmt: skip
+
+
+def _check_axes(extra: Unchecked, count: int, place: str) -> None:
+    """Check that arrays of numbers in ``extra_info`` have one entry for each step."""
+    for name, value in extra.items() if isinstance(extra, Mapping) else ():
+        if isinstance(value, Mapping):
+            _check_axes(value, count, f"{place}.{name}")
+        elif isinstance(value, np.ndarray) and value.ndim and len(value) != count:
+            raise Failed(
+                f"{place}.{name} has shape {value.shape}", f"its leading axis must be {count}, one for each step"
+            )
 
 
 def _check_flags(extra: Unchecked, done: list[int | None]) -> None:

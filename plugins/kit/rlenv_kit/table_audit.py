@@ -73,6 +73,7 @@ class TableAudit:
         self._forms: set[Unchecked] = set()
         self._entry_forms: dict[Unchecked, Unchecked] = {}
         self._has: dict[str, bool] = {}
+        self._newest = 0
         self._before: dict[str, Unchecked] | None = None  # of the running episode, as far as it is known
         self._kind, self._has_stepped = "", False
         self._pinned: dict[str, tuple[Unchecked, Unchecked]] = {}
@@ -129,6 +130,9 @@ class TableAudit:
         self._check_table(table)
         if error_of(table) is not None:
             raise Failed("the first table has an error", "no action came before")
+        if 0 < table["frame_no"] < self._newest:
+            raise Failed(f"frame_no is {table['frame_no']}, and was {self._newest} before",
+                         "an episode begins at 0, or goes on over the instance's life")  # fmt: skip
         mapping = table.get("extra_info", {}).get("agents")
         self._agents = frozenset(mapping) if isinstance(mapping, Mapping) else None
         self._keep(table)
@@ -273,6 +277,7 @@ class TableAudit:
     # -- what is kept ----------------------------------------------------------------------------------------
 
     def _keep(self, table: Unchecked) -> None:
+        self._newest = max(self._newest, table["frame_no"])
         extra, small = table.get("extra_info", {}), _size(table) < _LARGE
         self._before = {
             "frame_no": int(table["frame_no"]), "env_id": table["env_id"],

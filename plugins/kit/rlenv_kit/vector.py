@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -117,6 +117,8 @@ class _Rows:
         self._probe = probe
         self._agents: tuple[frozenset[object] | None] | None = None
         self._names = list(probe.envs.env_ids)
+        self._number = 0  # of the step in which a row ended
+        self._ended: dict[int, Table] = {}  # step -> the table in which the first row ended, and the one after it
 
     # -- tables ----------------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class _Rows:
     @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset")
     def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
-        for action in probe.actions(MOST_STEPS):
+        for number, action in enumerate(probe.actions(MOST_STEPS)):
             before, was_over = np.array(table["frame_no"]), over
             table, reward = probe.step(probe.request(table, action))
             self.check_table(table)
@@ -154,6 +156,8 @@ class _Rows:
                 row = int(wrong[0])
                 raise Failed(f"frame_no of row {row} is {int(table['frame_no'][row])} after {int(before[row])}",
                              "each step of an episode adds 1")  # fmt: skip
+            if over.any() or was_over.any():
+                self._ended[number] = copied_values(table)
             if was_over.any() or (over.any() and probe.mode == "disabled"):
                 return
         probe.note(
@@ -171,7 +175,7 @@ class _Rows:
             raise Failed(f"env_id is {names}, of the batch {list(probe.envs.env_ids)}", f"rows keep {self._names}")
         for key in ("frame_no", "terminated", "truncated"):
             value = table[key]
-            if not isinstance(value, np.ndarray) or value.shape != (probe.num,) or value.dtype.kind not in "iu":
+            if not isinstance(value, np.ndarray) or value.shape != (probe.num,) or value.dtype != np.int32:
                 raise Failed(f"{key} is {value!r:.60}", f"it must be {probe.num} whole numbers (int32)")
         for name, value in table["observation"].items():
             if not isinstance(value, np.ndarray) or value.shape[:1] != (probe.num,):
@@ -294,6 +298,26 @@ class _Rows:
         if all(alike(unseeded[0], one) for one in unseeded[1:]) and not all(alike(seeded[0], s) for s in seeded[1:]):
             raise Failed("four resets without a seed begin all rows alike, and seeds begin them otherwise",
                          "without a seed each reset draws anew")  # fmt: skip
+        for row in range(1, probe.num):
+            if all(not difference(one[0], one[row]) for one in unseeded) and all(
+                difference(one[0], one[row]) for one in seeded
+            ):
+                raise Failed(f"rows 0 and {row} begin alike after resets without a seed, and not after those with one",
+                             "each row draws its own episodes")  # fmt: skip
+        self._check_illegal_seeds(matters=not all(alike(seeded[0], one) for one in seeded[1:]))
+
+    def _check_illegal_seeds(self, matters: bool) -> None:
+        """Check that a batch which a seed changes refuses values that are no seeds."""
+        for seed in (-1, "one", 1.5):
+            try:
+                self._probe.log.call("reset", self._probe.envs.reset, {"seed": seed})
+            except Failed:
+                raise
+            except Exception:
+                continue
+            if matters:
+                raise Failed(f"a reset with the seed {seed!r} was accepted", "a seed is a whole number of at least 0")
+            self._probe.note("6.2.2.1-3", f"a reset takes the seed {seed!r}; a seed is a whole number of at least 0")
 
     @check("rows apart", "an action moves its own row alone", "contract", "equal episodes")
     def apart(self, probe: VectorProbe) -> None:
@@ -317,7 +341,10 @@ class _Rows:
     def ownership(self, probe: VectorProbe) -> None:
         actions = probe.actions(min(12, probe.length))
         straight, held = probe.walk(actions), []
-        table = probe.reset()
+        table, options = probe.reset(), {"seed": probe.seed}
+        probe.log.call("reset", probe.envs.reset, options)
+        if options != {"seed": probe.seed}:
+            raise Failed(f"reset changed the caller's options to {options}", "they stay the caller's")
         for number, action in enumerate(actions):
             arrays = {name: value.copy() for name, value in action.items()}
             request = copied_values(probe.request(table, arrays))
@@ -362,6 +389,7 @@ class _Rows:
         self.check_table(table)
         for ids in ([-1], [probe.num]):
             self._try_ids(ids)
+        self._try_no_ids(table)
         if table["frame_no"][-1] != 0:
             raise Failed(f"frame_no of the row that was reset is {int(table['frame_no'][-1])}", "it must be 0")
         for row in range(probe.num - 1):
@@ -384,6 +412,17 @@ class _Rows:
                 raise Failed(f"reset took the ids {ids}", "the description says that they are ascending")
             probe.note("contract", f"reset takes the ids {ids}; here they are ascending whole numbers")
 
+    def _try_no_ids(self, before: Table) -> None:
+        """Check that a reset of no rows, where it is taken, begins none."""
+        probe, before = self._probe, copied_values(before)
+        try:
+            after = probe.reset(ids=[])
+        except Exception:
+            return
+        for row in range(probe.num):
+            if problem := left_difference(before, after, row, probe.mode):
+                raise Failed(f"{problem} of row {row} changed with a reset of no rows", "ids=[] begins no episode")
+
     def _try_ids(self, ids: list[Unchecked]) -> None:
         probe = self._probe
         try:
@@ -400,11 +439,14 @@ class _Rows:
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
         table, ends = probe.reset(), 0
-        for action in probe.actions(MOST_STEPS):
+        for number, action in enumerate(probe.actions(MOST_STEPS)):
             before = copied_values(table)
             table, _ = probe.step(probe.request(table, action))
             over = np.flatnonzero(np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool))
+            if len(over) and not ends:
+                self._check_begun(number, table, range(probe.num) if mode == "same_step" else over[:0])
             if len(over):
+                self._number = number
                 self._check_end(mode, copied_values(table), before, over)
                 ends += 1
             if ends == (2 if mode == "same_step" else 1):
@@ -412,6 +454,12 @@ class _Rows:
         if ends:
             return
         raise NotTried(f"no episode ended within {MOST_STEPS} steps")
+
+    def _check_begun(self, number: int, table: Table, rows: Iterable[int]) -> None:
+        """Check that episodes which begin within a run are those of an earlier run with the same seed and actions."""
+        if number in self._ended:
+            check_rows(self._ended[number], table, rows, "in another run of the same seed, after an episode's end",
+                       "a seed fixes later episodes too")  # fmt: skip
 
     def _check_end(self, mode: str, table: Table, before: Table, over: np.ndarray) -> None:
         probe, row = self._probe, int(over[0])
@@ -438,6 +486,7 @@ class _Rows:
                 raise Failed(
                     f"row {row} has an error in the step after its end", "with next_step it ignores the action"
                 )
+            self._check_begun(self._number + 1, after, [row])
             return
         if row not in (after.get("extra_info", {}).get("error") or {}):
             raise Failed(f"a step of row {row} after its end has no error", "with disabled it has to be reset first")

@@ -97,7 +97,8 @@ class VectorProbe:
         spec, changed = self.envs.observation, dict[str, Unchecked]()
         for key in ("frame_no", "terminated", "truncated", "reward"):
             if isinstance(table.get(key), list | tuple):
-                changed[key] = np.asarray(table[key])
+                value = np.asarray(table[key])
+                changed[key] = value.astype(np.int32) if key != "reward" and value.dtype.kind in "iu" else value
         seen = table.get("observation")
         if isinstance(seen, Mapping) and any(isinstance(value, list | tuple) for value in seen.values()):
             changed["observation"] = {

@@ -183,6 +183,7 @@ class _Refusals:
             yield f"Table 2 without {key}", {name: value for name, value in request.items() if name != key}
         yield "an unknown key", {**request, "colour": 1}
         yield "env_ids in another order", {**request, "env_id": list(request["env_id"])[::-1]}
+        yield "one frame_no for all", {**request, "frame_no": int(request["frame_no"][0])}
         yield "a row short of frame_no", {**request, "frame_no": request["frame_no"][:-1]}
         for name, value in request["action"].items():
             action = request["action"]

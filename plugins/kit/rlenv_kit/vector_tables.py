@@ -191,6 +191,11 @@ class _Audit:
                 spec.validate(one, f"the final observation of row {row}")
             except (IllegalAction, IndexError, AttributeError) as error:
                 raise Failed(f"the final observation of row {row} is wrong: {error}") from error
+        for path, leaf in _leaves(final, ("final",)):
+            each = (isinstance(leaf, np.ndarray) and leaf.ndim > 0) or path[-1] == "success"
+            if each and np.shape(leaf)[:1] != (len(rows),):
+                raise Failed(f"extra_info's {'.'.join(path)} has shape {np.shape(leaf)}",
+                             f"its leading axis is that of the {len(rows)} ended rows")  # fmt: skip
         for name, value in shown.items():
             self._check_form(("final", str(name)), value)
             if not spec[name].is_text and isinstance(value, np.ndarray) and value.dtype != spec[name].numpy_dtype:

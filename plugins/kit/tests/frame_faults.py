@@ -73,6 +73,15 @@ changes(Sleds, "value", {
 })  # fmt: skip
 
 
+@fault("extremes", "Force against the gear's direction takes a sled out of its range.")
+class MixedEndsGoTooFar(Sleds):
+    def advance(self, taken: Any) -> None:
+        super().advance(taken)
+        force, gear = taken
+        if gear == 2 and (force == -1).all():
+            self.position = np.full(3, 51, np.float32)
+
+
 @fault("extremes")
 class OutOfRangeAtTheExtremes(Sleds):
     def advance(self, taken: Any) -> None:

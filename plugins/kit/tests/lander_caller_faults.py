@@ -80,6 +80,15 @@ class EatsSeed(Lander):
         return table
 
 
+@fault("options", "step takes the log probability out of the caller's extra_info.")
+class EatsTheProbability(Lander):
+    def step(self, action, extra_info=NOTHING):
+        answer = super().step(action)
+        if isinstance(extra_info, dict):
+            extra_info.pop("log_probability", None)
+        return answer
+
+
 @fault("kept tables", "All tables share one extra_info.")
 class SharedExtra(Lander):
     def begin(self):

@@ -7,6 +7,8 @@ import time
 import numpy as np
 
 from hal import Field, IllegalAction, Violation
+from hal.robot import starts_here
+from plugins.kit.tests.gantry import Gantry
 from plugins.kit.tests.other_styles import Readable
 from plugins.kit.tests.planting import Planted, planters, with_sensor
 from plugins.kit.tests.robot_bench import Wagon
@@ -272,3 +274,32 @@ class RefusesWithoutAWord(Readable):
             return super().values(command)
         except IllegalAction:
             raise ValueError("bad command") from None
+
+
+# -- what shows at a reset that moves nothing --------------------------------------------------------------------
+
+
+class Standing(Gantry):
+    """A gantry without ``read`` that may begin where it stands."""
+
+    def check(self, options):
+        super().check({**options, "start": {}} if starts_here(options) else options)
+
+    def reset(self, options):
+        here = {"goal": self.place.copy(), "open": self.grip}
+        return super().reset({**options, "start": here} if starts_here(options) else options)
+
+
+@fault("stop left", "A refused step moves the axes.")
+class RefusedStepsMove(Standing):
+    def step(self, command):
+        if self.stopped is not None and self.ready:
+            self.place = np.clip(self.place - 0.01, -1, 1)
+        return super().step(command)
+
+
+@fault("stop left", "A stop opens the gripper.")
+class StopOpensUnread(Standing):
+    def stop(self, reason):
+        super().stop(reason)
+        self.grip = 1.0

@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+import rlenv_robot as rr
 from plugins.kit.tests.plain_source import Records
 from plugins.kit.tests.planting import Planted, planters
 from plugins.kit.tests.test_fault_sets_b import module
+from rlenv_robot.source import SourceData
 from rlenv_robot.world import NOTHING
 
 Columns: Any = module("source_arrays.py").Columns
@@ -334,4 +336,93 @@ class OneRecordingCutInPieces(Columns):
         return {**table, "frame_no": int(self.first[self.now[0]]) + table["frame_no"]}
 
 
-GOOD = {of.__name__: of for of in (Stacked, TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces)}
+# -- of `SourceData` ---------------------------------------------------------------------------------------------
+
+
+class Walks(SourceData):
+    """Four walks on a line, which this project's own class serves."""
+
+    def __init__(self) -> None:
+        lengths = (3, 6, 4, 5)
+        episode = np.repeat(np.arange(4), np.array(lengths) + 1)
+        rng, count = np.random.default_rng(3), len(episode)
+        super().__init__(rr.table(
+            observation={"place": rng.integers(0, 4, (count, 2)).astype(np.float32)},
+            action={"push": rng.integers(-1, 2, count).astype(np.int32)}, episode=episode,
+            reward=rng.integers(-8, 9, count) / 8 + episode,
+            infos=[{"env_id": f"walk-{number}"} for number in range(4)],
+        ))  # fmt: skip
+
+
+replaces(Walks, "get_all_actions", {
+    "AskingGoesBack -> states": lambda self, extra_info=NOTHING: (
+        SourceData.get_all_actions(self, extra_info), setattr(self, "_row", 0))[0],
+})  # fmt: skip
+
+replaces(Walks, "statistics", {
+    "AnyKindIsTheUsual -> kinds of statistics": lambda self, extra_info=NOTHING: SourceData.statistics(
+        self, {**extra_info, "kind": kind if (kind := extra_info.get("kind")) != "no such kind" else "summary"}
+        if "kind" in extra_info else extra_info),
+})  # fmt: skip
+
+replaces(Walks, "sample_steps", {
+    "NoneIsOne -> sizes": lambda self, batch_size, extra_info=NOTHING: SourceData.sample_steps(
+        self, batch_size or 1 if batch_size == 0 else batch_size, extra_info),
+})  # fmt: skip
+
+
+@fault("seed")
+class NanFromTheTenthCall(Walks):
+    calls = 0
+
+    def init(self, options: Any = NOTHING) -> None:
+        super().init(options)
+        self.calls = 0
+
+    def sample_steps(self, batch_size: Any, extra_info: Any = NOTHING) -> Any:
+        table = super().sample_steps(batch_size, extra_info)
+        self.calls += 1
+        return table if self.calls < 12 else {**table, "reward": table["reward"] * np.nan}
+
+
+changes(Walks, "sample_steps", {
+    "OneWeightForAll -> steps":
+        lambda self, table: {**table, "extra_info": {**table["extra_info"], "weights": np.ones(1)}},
+})  # fmt: skip
+
+changes(Walks, "sample_trajectories", {
+    "OneNumberForAll -> trajectories": lambda self, tables: [{**table, "trajectory_id": 0} for table in tables],
+})  # fmt: skip
+
+replaces(Walks, "sample_steps", {
+    "NStepsAreOneMore -> n steps": lambda self, batch_size, extra_info=NOTHING: SourceData.sample_steps(
+        self, batch_size, {**extra_info, **({"n_step": extra_info["n_step"] + 1} if "n_step" in extra_info else {})}
+    ),
+})  # fmt: skip
+
+replaces(Walks, "statistics", {
+    "StatisticsTakeAnyOption -> unknown option": lambda self, extra_info=NOTHING: SourceData.statistics(
+        self, {key: value for key, value in extra_info.items() if key in ("kind", "field", "bins")}
+    ),
+})  # fmt: skip
+
+changes(Walks, "statistics", {
+    "ReturnsAreAnArray -> plain statistics":
+        lambda self, told: {**told, "return": np.array(told["return"])} if told["kind"] == "returns" else told,
+    "ReturnsAreSorted -> kinds of statistics":
+        lambda self, told: {**told, "return": sorted(told["return"])[::-1]} if told["kind"] == "returns" else told,
+})  # fmt: skip
+
+replaces(Walks, "update_priorities", {
+    "IndexGoesRound -> td errors":
+        lambda self, index, td_error: SourceData.update_priorities(self, np.asarray(index) % len(self), td_error),
+})  # fmt: skip
+
+changes(Walks, "sample_pairs", {
+    "WorseIsChosen -> pairs":
+        lambda self, pairs: [{**pair, "chosen": pair["rejected"], "rejected": pair["chosen"]} for pair in pairs],
+})  # fmt: skip
+
+GOOD = {of.__name__: of for of in (
+    Stacked, TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces, Walks,
+)}  # fmt: skip

@@ -28,6 +28,7 @@ def test_a_good_environment_passes(make: Callable[..., Environment]) -> None:
     assert {check.key for check in report.checks if check.passed is None} == {
         "process",
         "inference",
+        "players",
         "masks",
         "messages",
         "step extra",

@@ -24,7 +24,16 @@ def _not_tried(report: Report) -> set[str]:
 def test_plain_sources_are_not_accused(make: type) -> None:
     report = check_source(make)
     report.raise_if_failed()
-    no_states = {"inference", "states", "kinds of statistics", "labels", "actions of a part", "stacks"}
+    no_states = {
+        "inference",
+        "states",
+        "kinds of statistics",
+        "labels",
+        "actions of a part",
+        "stacks",
+        "n steps",
+        "pairs",
+    }
     no_options = {
         "once", "priority", "td errors", "threshold", "statistics of a part", "filters", "nothing left", "positions",
         "statistics of parts", "plain statistics",

@@ -47,11 +47,13 @@ from plugins.kit.tests import (
     source_faults,
     vector_faults,
     wheels_faults,
+    world_faults,
 )
 from plugins.kit.tests.plain import Sleds
 from plugins.kit.tests.planting import Planted
 from rlenv_kit import Deadlines, check_environment, check_robot, check_source, check_vector
 from rlenv_kit.report import Report
+from rlenv_robot import Environment
 from tests.fakes import Slider
 
 pytestmark = pytest.mark.requirement("R4.3")
@@ -74,7 +76,7 @@ NOT_SEEN = {
     "RenderTakesAll": "a note: the options of render are the environment's own",
     "AppliedIsMeasured": "the gantry reaches every goal within a period, so both are equal",
     "ImageMissing": "a note: a simulated robot renders the cameras that were asked for",
-    "StopMoves": "nothing can be measured while it is stopped, since the robot has no read",
+    "StopMoves": "nothing shows it, since the robot has no read and no start where it stands",
     "FastAxis": "a guard applies the spec's limits, not the driver",
     "ThreeFramesLate": "a dead time of sensor and motor together may be the robot's own",
     "LiftAtFourFifths": "a joint that carries a weight gives way as much",
@@ -95,6 +97,10 @@ Check = Callable[..., Report]
 
 def _environment(made: Any, **options: Any) -> Report:
     return check_environment(lambda: made(), **options)  # so that no other process makes it
+
+
+def _world(made: Any, **options: Any) -> Report:
+    return check_environment(lambda: Environment(made()), **options)
 
 
 def _repeatable(made: Any, **options: Any) -> Report:
@@ -126,6 +132,7 @@ CHECK_OF: dict[ModuleType, Check] = {
         robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults, rover_faults,
         robot_class_faults, member_faults,
     ), check_robot),
+    world_faults: _world,
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
     source_class_faults: check_source,
     vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
@@ -244,8 +251,16 @@ GOOD: dict[str, tuple[Check, Any]] = {
         (_environment, (*good_ones.ENVIRONMENTS, *other_styles.ENVIRONMENTS.values())),
         (
             check_robot,
-            (*good_ones.ROBOTS, *other_styles.ROBOTS.values(), *scara_styles.ROBOTS, rover.Rover, *member_faults.GOOD),
+            (
+                *good_ones.ROBOTS,
+                *other_styles.ROBOTS.values(),
+                *scara_styles.ROBOTS,
+                rover.Rover,
+                *member_faults.GOOD,
+                robot_class_faults.Standing,
+            ),
         ),
+        (_world, (world_faults.Sticks,)),
         (_lander_rows, other_styles.BATCHES.values()),
         (_cart_rows, (rows_of_carts.RowsOfCarts,)),
         (check_source, (*other_styles.SOURCES.values(), *source_class_faults.GOOD.values())),

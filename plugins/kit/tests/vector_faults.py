@@ -399,3 +399,74 @@ class SecondCloseFails(SledRows):
         if self.closed:
             raise RuntimeError("closed")
         self.closed = True
+
+
+# -- of a class that the checks once missed ------------------------------------------------------------------------
+
+
+changes(SledRows, "answer", {
+    "FrameNumbersAreInt64 -> reset": lambda self, right: {**right, "frame_no": right["frame_no"].astype(np.int64)},
+})  # fmt: skip
+
+
+@fault("malformed", "One frame number counts for all rows.")
+class OneFrameNumber(SledRows):
+    def step(self, request: Any) -> Any:
+        if isinstance(request, dict) and np.ndim(request.get("frame_no", ())) == 0:
+            request = {**request, "frame_no": np.full(self.num_envs, request["frame_no"])}
+        return super().step(request)
+
+
+@fault("equal episodes", "What is no seed counts as the seed 0.")
+class AnythingIsASeed(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        seed = options.get("seed")
+        wrong = seed is not None and (not isinstance(seed, int | np.integer) or seed < 0)
+        return super().reset({**options, "seed": 0} if wrong else options)
+
+
+@fault("equal episodes", "From the second episode on, all rows begin alike.")
+class LaterEpisodesAreShared(SledRows):
+    count = 0
+
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        self.count += 1
+        return super().reset(options)
+
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options or {"seed": self.count})
+
+
+@fault("ends", "The episodes after the first one have no seed.")
+class LaterEpisodesHaveNoSeed(SledRows):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options or {"seed": int(np.random.default_rng().integers(2**31))})
+
+
+@fault("ends", "The episodes after the first one have no seed.")
+class NextStepsHaveNoSeed(SledRowsNextStep):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options or {"seed": int(np.random.default_rng().integers(2**31))})
+
+
+@fault("some", "A reset of no rows is one of all.")
+class NoneAreAll(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        return super().reset({key: value for key, value in options.items() if key != "ids" or value})
+
+
+@fault("ownership")
+class TakesTheSeedOut(SledRows):
+    def reset(self, options: Any = NOTHING) -> Any:
+        answer = super().reset(options)
+        if isinstance(options, dict):
+            options.pop("seed", None)
+        return answer
+
+
+@fault("every table", "Of each ended row there are two results.")
+class TwoResultsEach(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        if "final" in extra:
+            extra = {**extra, "final": {**extra["final"], "success": np.zeros(2 * len(extra["final"]["index"]), bool)}}
+        return super().answer(terminated, truncated, extra)

@@ -130,7 +130,7 @@ class Tank:
     def stop(self, reason):
         if self.held is None:
             self.held = str(reason)
-        self.pump, self.valve, self.flow = 0.0, 0, 0.0
+        self.pump, self.flow = 0.0, 0.0
 
     def close(self):
         self.shut = True
