@@ -147,6 +147,7 @@ class Intact(NamedTuple):
         names: the names of its fields.
         images: camera -> number of rows with an image.
         known: number of facts that are known of its episodes.
+        torn: number of places in which rows seem to be missing; pauses between recordings look so.
     """
 
     frames: int
@@ -157,6 +158,7 @@ class Intact(NamedTuple):
     names: frozenset[str]
     images: Mapping[str, int]
     known: int
+    torn: int
 
     @classmethod
     def of(cls, folder: Path) -> Intact:
@@ -164,7 +166,7 @@ class Intact(NamedTuple):
         values = frozenset([*facts(table), *images(table)])
         return cls(
             frames(table), labels(table), plain_notes(table, folder), values, label_lines(folder),
-            frozenset(table.layout.spec.names), image_counts(table), known(table),
+            frozenset(table.layout.spec.names), image_counts(table), known(table), torn(table),
         )  # fmt: skip
 
 
@@ -218,7 +220,7 @@ def lost(table: Any, folder: Path, intact: Intact) -> str:
         return f"{known(table)} of {intact.known} facts of episodes without a note"
     if labels(table) < intact.labels and label_lines(folder) == intact.lines:  # nothing tells of a line that is gone
         return f"{labels(table)} of {intact.labels} labels without a note"
-    if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and not torn(table):
+    if folder.name.removeprefix("damaged_").startswith(_UNCOUNTED) and torn(table) <= intact.torn:
         return ""
     # The rows of a bag follow its times: another first or last time, which no checksum covers, moves the rows' ends.
     counts = image_counts(table)
@@ -229,10 +231,10 @@ def lost(table: Any, folder: Path, intact: Intact) -> str:
     return f"{frames(table)} of {intact.frames} rows without a note" if frames(table) < least else ""
 
 
-def torn(table: Any) -> bool:
-    """Return whether a row seems to be missing within an episode."""
+def torn(table: Any) -> int:
+    """Return in how many places rows seem to be missing within an episode."""
     times = (table.rows["stamp_ns"][start:stop] for start, stop in zip(table.starts, table.stops, strict=True))
-    return any((np.diff(one) > 1.5 * np.median(np.diff(one))).any() for one in times if len(one) > 2)
+    return sum(int((np.diff(one) > 1.5 * np.median(np.diff(one))).sum()) for one in times if len(one) > 2)
 
 
 def judge(folder: Path, intact: Intact | None = None, covered: bool = False) -> str:
