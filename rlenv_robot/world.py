@@ -184,6 +184,8 @@ class TurnBasedWorld(World, Protocol):
     def seen_by(self, player: str) -> Mapping[str, np.ndarray] | None:
         """Return a player's observation by the player's local names; None if all players share the time step's.
 
+        The arrays are the caller's, who may write into them.
+
         Raises:
             KeyError: the player is unknown.
         """

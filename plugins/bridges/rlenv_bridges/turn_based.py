@@ -152,13 +152,13 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         return {name: named.get(name, nothing) for name, nothing in self._padding.items()}
 
     def seen_by(self, player: str) -> dict[str, np.ndarray]:
-        """Return an agent's current observation by the names of `observation`.
+        """Return an agent's current observation by the names of `observation`, which the caller may write into.
 
         Raises:
             KeyError: there is no such agent.
         """
         assert self._whole is not None
-        return self._observed(self._whole, self._by_name[player])
+        return {name: value.copy() for name, value in self._observed(self._whole, self._by_name[player]).items()}
 
 
 def _common(what: str, specs: Mapping[str, Spec]) -> tuple[Spec, dict[str, dict[str, str]]]:

@@ -35,7 +35,7 @@ def extra_checks(probe: Probe) -> list[PlannedCheck]:
 
 
 class _Shares:
-    """Find a share of the observation that keeps its first value while the observation itself goes on."""
+    """Find a share that keeps its first value in its player's turns, while the observation goes on in them."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
@@ -183,7 +183,8 @@ class _Extras:
                 if seen is None:
                     continue
                 kept, told = copied_values(seen), told + 1
-                shares.add(player, kept, table["observation"])
+                if table.get("extra_info", {}).get("agent", player) == player:  # else it may show another's
+                    shares.add(player, kept, table["observation"])
                 for value in seen.values():
                     if isinstance(value, np.ndarray) and value.flags.writeable:
                         value[...] = np.array(7).astype(value.dtype)
