@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -202,19 +203,24 @@ def test_no_check_accuses_what_the_table_lists(name: str) -> None:
 
 
 TWO_FINDINGS = {
-    "ClosesAll", "FinalIsMissing", "FinalIsTheNextFirst", "FirstWalkNeverComes", "FrameNumbersAreTheCallers",
+    "ChanceOfAll", "ClosesAll", "FinalIsMissing", "FinalIsTheNextFirst", "FrameNumbersAreTheCallers",
     "HalfObeysNaN", "MeasuresTheRequest", "NextStepMoves", "PopsFromTheAction", "ThresholdIgnored",
 }  # fmt: skip
 """Faults that show in two ways."""
 
-BY_ALL_CALLS = {"AppliedIsAsked", "NothingApplied", "ObservationIsNotFinite", "OldAndFresh", "ResetsBySurprise"}
+BY_ALL_CALLS = {
+    "AppliedIsAsked", "ClearsFirst", "NothingApplied", "ObservationIsNotFinite", "OldAndFresh", "ResetsBySurprise",
+    "StopNeverCleared",
+}  # fmt: skip
 """Faults that give other findings, or after more steps, when other checks came before."""
 
 SAMPLE = [
     *[name for name, (_, fault) in FAULTS.items()
-      if fault.keys and name not in WHOLE and _bare(name) not in HANG | BY_ALL_CALLS][5::16],
+      if zlib.crc32(name.encode()) % 16 == 5
+      and fault.keys and name not in WHOLE and _bare(name) not in HANG | BY_ALL_CALLS],
     "shipped_faults.ClosesAll", "scara_faults.HalfObeysNaN",
 ]  # fmt: skip
+"""One fault of sixteen, by its name, so that a new fault does not change the sample."""
 
 
 @pytest.mark.slow
@@ -226,7 +232,7 @@ def test_a_fault_gives_one_finding_that_is_reproduced_alone(name: str) -> None:
     finding = report.failures[0]
     assert set(fault.keys) & set(_failed(report)), report.lines(verbose=False)
     assert len(report.failures) == 1 + (_bare(name) in TWO_FINDINGS), report.lines(verbose=False)
-    assert finding.how or finding.key in ("described", "spec stays"), "what was done"
+    assert finding.how or finding.key in ("described", "spec", "spec stays"), "what was done"
     (again,) = check(fault.made, deadlines=_deadlines(name), only=finding.number).checks
     assert (again.number, again.key, again.passed) == (finding.number, finding.key, False)
     assert _without_reasons(again.how) == _without_reasons(finding.how)
