@@ -105,7 +105,7 @@ def test_the_pins_name_no_index_and_no_build() -> None:
 def test_the_commands_of_the_readme_exist() -> None:
     commands = [line.split("#")[0].split() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
     ours = [words for words in commands if words and words[0].startswith("launch/")]
-    assert {words[0] for words in ours} >= {"launch/demo", "launch/test"}
+    assert {words[0] for words in ours} >= {"launch/demo", "launch/console", "launch/test"}
     for words in ours:
         assert os.access(ROOT / words[0], os.X_OK), words
     cli = importlib.import_module("rlenv_robot.cli.main")
@@ -161,7 +161,7 @@ def test_scripts_are_shell_and_executable() -> None:
 def test_setup_says_how_it_is_used() -> None:
     done = subprocess.run([ROOT / "launch" / "setup", "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "usage: launch/setup demo|test|docs|learning|browser" in done.stderr
+    assert "usage: launch/setup demo|console|test|docs|learning|browser" in done.stderr
 
 
 def test_files_beside_the_modules_are_part_of_the_wheel() -> None:
