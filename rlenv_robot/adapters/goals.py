@@ -43,7 +43,7 @@ class GymnasiumGoalEnv(GymnasiumEnv):
         if world is None or not isinstance(world.task, ReachedGoalTask):
             raise TypeError(
                 f"{env.world.name!r} has no goals that readings can reach (ReachedGoalTask); such tasks are "
-                "so101-reach, so101-push, and so101-pick-place with release=False"
+                "so101-reach, so101-push, and so101-pick-place with release=False, lift=False"
             )
         super().__init__(env, render_mode=render_mode, flat=flat_for(world.task), out_of_range=out_of_range)
         self._world, self._task, self._goals = cast("RobotWorld", world), world.task, world.task.goal

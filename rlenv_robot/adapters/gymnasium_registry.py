@@ -37,7 +37,7 @@ _NOT_FLAT = frozenset({"go", "frozen-lake", "sokoban", "so101-pair-lift", "so101
 _GOALS: Mapping[str, Mapping[str, object]] = {
     "so101-reach": {},
     "so101-push": {},
-    "so101-pick-place": {"release": False},
+    "so101-pick-place": {"release": False, "lift": False},
 }
 """Tasks of this project whose goals alone decide their success -> the settings for that."""
 

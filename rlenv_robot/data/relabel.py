@@ -17,7 +17,7 @@ from recorder.table.transitions import columns
 from rlenv_robot.tables import FieldValues, Rewards, step_extra_of
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.tasks.episode_rules import Outcome, verdict_reward
-from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
+from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, PeakTask, Task
 
 __all__ = ["Goal", "Sensors", "relabelled"]
 
@@ -298,4 +298,7 @@ def _outcome(task: Task, measured: _Measured, length: int, goal: Arrays) -> Outc
     begin = max(min(1, length - 1), length - task.averaged_readings)
     metrics = task.metrics(measured.cut(slice(begin, length)), goal)
     means = {name: np.asarray(value).mean(axis=0) for name, value in metrics.items()}
+    if isinstance(task, PeakTask):
+        peaks = task.peaks(measured.cut(slice(min(1, length - 1), length)))
+        means |= {name: np.asarray(value).max(axis=0) for name, value in peaks.items()}
     return Outcome(task.average_success(means, last, goal), means)

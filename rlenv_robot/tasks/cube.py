@@ -253,6 +253,11 @@ _MOST_DISTRACTORS = 4
 _LARGEST_SPREAD = 0.3
 _LET_GO_RAD = 0.35
 _AWAY_M = 0.05
+_LIFTED_MM = 30.0
+"""A cube with its centre at this height is off the table: the largest one, on a corner, has it at 26 mm."""
+_HOLDS_RAD = -0.1
+"""A jaw that is open by this has something between its fingers; closed on nothing it is at -0.17, on 20 mm at 0.04."""
+_HELD_M = 0.03
 _REST_S = 1.0
 _REST_MM = 2.0
 
@@ -279,21 +284,24 @@ class PickPlace(CubeTask):
     cube, and the cube has rested within the tolerance: its distance from the target at the end is the mean of that
     second to 2 mm. The gripper has released the cube if its jaw is open by 0.35 rad or more and its tip is 5 cm or more
     away from the cube's centre. If the target is in the air, an episode succeeds if the cube is within the tolerance at
-    the end.
+    the end. In both the gripper must have lifted the cube: at some reading the cube's centre was 30 mm or more above
+    the table, and 30 mm or less from the finger tips, with the jaw open by -0.1 rad or more.
 
     Reward of a step, at most 2:
     ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
     distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint goals
     of the arm without its gripper in rad; plus 1 if the gripper has released the cube within the tolerance of a target
     on the table. With ``rewards="sparse"`` it is 1 if the cube is within the tolerance and, for a target on the table,
-    the gripper has released it, else 0. The task terminates if the cube falls off the table, and is truncated after
-    ``steps``.
+    the gripper has released it, else 0. Neither reward knows whether the cube was lifted. The task terminates if the
+    cube falls off the table, and is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
         release: whether a cube on the table must be released and rest. With False, as before version 0.2, it may still
             be held at the end, and releasing it adds no reward.
+        lift: whether the cube must have been lifted. With False, as before version 0.2, a cube that was pushed to a
+            target on the table counts too.
         above: share of the episodes with a target 5 to 12 cm above the table, 0 to 1; in the others it is on the table.
         area: central share of the table's area (in width and in depth) from which targets are drawn, above 0 to 1; a
             smaller share is easier.
@@ -308,6 +316,7 @@ class PickPlace(CubeTask):
     tolerance_m: float = 0.02
     rewards: Rewards = "dense"
     release: bool = True
+    lift: bool = True
     above: float = 0.5
     area: float = 1.0
     cube_edge_m: tuple[float, float] = (0.025, 0.025)
@@ -385,10 +394,11 @@ class PickPlace(CubeTask):
         """Return whether a reached position of the cube is within the tolerance; bool, shape = leading axes.
 
         Raises:
-            ValueError: with ``release``, the gripper decides too.
+            ValueError: with ``release`` or ``lift``, more than the goal decides.
         """
-        if self.release:
-            raise ValueError(f"{self.name!r} with release=True has no success that goals decide: give release=False")
+        if self.release or self.lift:
+            settings = ", ".join(f"{name}=False" for name in ("release", "lift"))
+            raise ValueError(f"the success of {self.name!r} depends on more than its goal: give {settings}")
         return super().is_reached(achieved, goal)
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -402,11 +412,20 @@ class PickPlace(CubeTask):
         return super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the cube's distance from the target, mm, and 1 if the gripper has released it there, else 0."""
-        figures = super().metrics(sensors, goal)
+        """Return the cube's distance from the target and its lift's height, mm, and whether it was released there."""
+        figures = super().metrics(sensors, goal) | self.peaks(sensors)
         if self.release:
             figures["put_down_share"] = self._put_down(sensors, goal).astype(np.float64)
         return figures
+
+    def peaks(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """Return the height of the cube's centre above the table, mm, if the gripper has lifted it 30 mm, else 0."""
+        height = component(sensors["cube_position"], 2) * 1e3
+        high = height >= _LIFTED_MM
+        if height.ndim == 0 and not high:
+            return {"lifted_mm": np.zeros(())}  # the rest takes longer than all else that a step keeps
+        held = (component(sensors["joint_position"], 5) >= _HOLDS_RAD) & (_reach(sensors) <= _HELD_M)
+        return {"lifted_mm": np.where(high & held, height, 0.0)}
 
     @property
     def averaged_readings(self) -> int:
@@ -414,12 +433,13 @@ class PickPlace(CubeTask):
         return round(_REST_S * SO101.rate_hz) if self.release else 1
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the cube has rested released at a target on the table, or is held at a target in the air."""
+        """Return whether the cube rests released at a target on the table, or is held in the air, after a lift."""
+        lifted = (means["lifted_mm"] >= _LIFTED_MM) | (not self.lift)
         if not self.release:
-            return self.success(sensors, goal)
+            return self.success(sensors, goal) & lifted
         resting = np.abs(means["distance_mm"] - _gap(sensors, goal) * 1e3) <= _REST_MM
         put_down = (means["put_down_share"] > 1 - 1e-6) & resting
-        return self.success(sensors, goal) & (put_down | ~_on_table(goal))
+        return self.success(sensors, goal) & (put_down | ~_on_table(goal)) & lifted
 
 
 def _on_table(goal: Arrays) -> np.ndarray:

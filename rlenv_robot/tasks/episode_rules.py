@@ -14,7 +14,7 @@ import numpy as np
 from hal import BatchState, RobotSpec, RobotState, SpecError, SpecMismatch
 from rlenv_robot.tables import ExtraInfo, Options, Reward, check_options, step_extra_of
 from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
-from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
+from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, PeakTask, Task, VerdictTask, check_task
 from rlenv_robot.tasks.task_shapes import check_goal, check_results
 
 __all__ = [
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 class RecentMetrics:
-    """The metrics of the last readings of N running episodes, for an `AveragedTask`.
+    """The metrics of the last readings of N running episodes, and the peaks of all, for an `AveragedTask`.
 
     Args:
         task: defines the metrics and the number of readings.
@@ -82,16 +82,22 @@ class RecentMetrics:
         self._task = task
         self._counts, self._all = np.zeros(num, np.int64), np.arange(num)
         self._rings: dict[str, np.ndarray] = {}
+        self._peaks: dict[str, np.ndarray] = {}
 
     def begin(self, rows: np.ndarray) -> None:
         """Discard the readings of the given episodes, which begin."""
         self._counts[rows] = 0
-        for ring in self._rings.values():
-            ring[rows] = 0.0
+        for kept in (*self._rings.values(), *self._peaks.values()):
+            kept[rows] = 0.0
 
-    def add(self, metrics: Arrays, moved: np.ndarray | None = None) -> None:
-        """Add a reading's metrics, each (N,); rows with ``moved`` (N,) False have no new reading."""
-        length = self._task.averaged_readings
+    def add(self, sensors: Arrays, goal: Arrays, moved: np.ndarray | None = None) -> None:
+        """Add a reading, each (N, ...); rows with ``moved`` (N,) False have no new reading."""
+        length, metrics = self._task.averaged_readings, cast("Task", self._task).metrics(sensors, goal)
+        if isinstance(self._task, PeakTask):
+            for name, value in self._task.peaks(sensors).items():
+                before = self._peaks.setdefault(name, np.zeros(len(self._counts)))
+                higher = np.maximum(before, np.reshape(value, -1))
+                self._peaks[name] = higher if moved is None else np.where(moved, higher, before)
         for name in metrics:
             if name not in self._rings:
                 self._rings[name] = np.zeros((len(self._counts), length))
@@ -102,7 +108,7 @@ class RecentMetrics:
         self._counts[rows] += 1
 
     def means(self, rows: np.ndarray, metrics: Arrays) -> Arrays:
-        """Return each metric's mean over the last readings of the given episodes, (n,).
+        """Return each metric's mean over the last readings of the given episodes, or its peak, (n,).
 
         Args:
             rows: the episodes, (n,).
@@ -112,11 +118,17 @@ class RecentMetrics:
         if not self._rings:
             return metrics
         sums = {name: ring[rows].sum(axis=1) / np.maximum(counts, 1) for name, ring in self._rings.items()}
+        sums |= {name: peak[rows] for name, peak in self._peaks.items()}
         return {name: np.where(counts > 0, value, metrics[name]) for name, value in sums.items()}
 
     def snapshot(self, rows: np.ndarray) -> Arrays:
         """Return the readings of the given episodes as arrays with a first axis of n."""
-        return {"count": self._counts[rows], **{f"metric_{name}": ring[rows] for name, ring in self._rings.items()}}
+        rings = {f"metric_{name}": ring[rows] for name, ring in self._rings.items()}
+        return {
+            "count": self._counts[rows],
+            **rings,
+            **{f"peak_{name}": kept[rows] for name, kept in self._peaks.items()},
+        }
 
     def restore(self, rows: np.ndarray, kept: Arrays) -> None:
         """Restore the readings that `snapshot` returned."""
@@ -128,10 +140,12 @@ class RecentMetrics:
                 if name not in self._rings:
                     self._rings[name] = np.zeros((len(self._counts), self._task.averaged_readings))
                 self._rings[name][rows] = values
+            elif key.startswith("peak_"):
+                self._peaks.setdefault(key.removeprefix("peak_"), np.zeros(len(self._counts)))[rows] = values
 
 
 class RecentReadings:
-    """The last readings of one robot's episode, for an `AveragedTask`.
+    """The last readings of one robot's episode, and the peaks of all, for an `AveragedTask`.
 
     Their metrics are computed once, at the episode's end, and their means are those of `RecentMetrics`, bit for bit.
 
@@ -142,20 +156,26 @@ class RecentReadings:
     def __init__(self, task: AveragedTask) -> None:
         self._task, self._length = task, task.averaged_readings
         self._kept: deque[Arrays] = deque(maxlen=self._length)
+        self._peaked = task if isinstance(task, PeakTask) else None
+        self._peaks: dict[str, np.ndarray] = {}
         self._count = 0
 
     def begin(self) -> None:
         """Discard the readings, since an episode begins."""
         self._kept.clear()
+        self._peaks.clear()
         self._count = 0
 
     def add(self, sensors: Arrays) -> None:
         """Add a reading, sensor -> value, which must not be changed afterwards."""
         self._kept.append(sensors)
         self._count += 1
+        if self._peaked is not None:
+            for name, value in self._peaked.peaks(sensors).items():
+                self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), value)
 
     def means(self, goal: Arrays, metrics: Arrays) -> Arrays:
-        """Return each metric's mean over the last readings.
+        """Return each metric's mean over the last readings, or its peak.
 
         Args:
             goal: the goal of the episode.
@@ -170,7 +190,7 @@ class RecentReadings:
             ring = np.zeros(self._length)  # in the order of a batch's, so that the sum is rounded alike
             ring[slots] = values
             means[name] = ring.sum() / len(self._kept)
-        return means
+        return means | self._peaks
 
 
 class EpisodeRules:

@@ -19,6 +19,7 @@ __all__ = [
     "AveragedTask",
     "Episode",
     "GoalTask",
+    "PeakTask",
     "ReachedGoalTask",
     "Task",
     "TaskWorld",
@@ -55,9 +56,10 @@ class Task(Protocol):
     a live step, of thousands of simulated ones, and of old logs (R3.1). ``goal`` is broadcast against the leading axes
     of ``sensors``: it is that of a single episode, or one per row.
 
-    A task may also be a `GoalTask`, an `AveragedTask`, a `VerdictTask`, a `rlenv_robot.tasks.agents.MultiAgent`, a task
-    with advice on vectors (`rlenv_robot.tasks.flat_hints.HasFlatHints`), with a robot model
-    (`rlenv_robot.robot_models.HasRobotModel`), or with further inputs in each step (`rlenv_robot.tables.HasStepExtra`).
+    A task may also be a `GoalTask`, an `AveragedTask`, a `PeakTask`, a `VerdictTask`, a
+    `rlenv_robot.tasks.agents.MultiAgent`, a task with advice on vectors (`rlenv_robot.tasks.flat_hints.HasFlatHints`),
+    with a robot model (`rlenv_robot.robot_models.HasRobotModel`), or with further inputs in each step
+    (`rlenv_robot.tables.HasStepExtra`).
     """
 
     @property
@@ -245,6 +247,21 @@ class AveragedTask(Protocol):
 
 
 @runtime_checkable
+class PeakTask(Protocol):
+    """An `AveragedTask` with success also defined by the largest values of an episode, as that a thing was lifted.
+
+    At an episode's end these values stand in the place of the means of the same name.
+    """
+
+    def peaks(self, sensors: Arrays) -> Arrays:
+        """Return those of `Task.metrics` whose largest value counts, each at least 0, shape = leading axes.
+
+        The largest is that of all readings after an episode's steps. Every step computes them, so they should be cheap.
+        """
+        ...
+
+
+@runtime_checkable
 class VerdictTask(Protocol):
     """A `Task` with a reward that depends on a person's verdict at the end of an episode."""
 
@@ -290,4 +307,6 @@ def check_task(task: Task) -> None:
     Raises:
         TypeError: the object is not a task; the message names the class, the member and the contract.
     """
-    check_members(task, Task, (ReachedGoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra))
+    check_members(
+        task, Task, (ReachedGoalTask, AveragedTask, PeakTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra)
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from hal import Field, RobotSpec, Spec, SpecError
 from rlenv_robot.tables import step_extra_of
 from rlenv_robot.tasks.agents import agents_of
-from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task
+from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, PeakTask, Task
 
 __all__ = ["check_goal", "check_results"]
 
@@ -90,6 +90,11 @@ def _check_with(
     checker.names("metrics", metrics, None, "figures")
     for name, value in metrics.items():
         checker.value("metrics", name, value, (), *_NUMBERS)
+    if isinstance(task, PeakTask):
+        peaks = task.peaks(sensors)
+        checker.names("peaks", peaks, (), "the metrics", metrics)
+        for name, value in peaks.items():
+            checker.value("peaks", name, value, (), *_NUMBERS)
     if isinstance(task, AveragedTask):
         checker.value("average_success", "", task.average_success(metrics, sensors, goal), (), *_FLAGS)
     else:

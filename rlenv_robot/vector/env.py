@@ -256,7 +256,7 @@ class VectorEnvironment(BatchEnvironment):
             after, judgement, self._faults = self._outputs.step(after, self._goal, judgement, self._over, failed)
             self._batch_state = after
         if self._recent is not None:
-            self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
+            self._recent.add(after.sensors, self._goal, moved)
         final = self._end(judgement.terminated, judgement.truncated)
         if waiting is not None:
             self._begin(np.flatnonzero(waiting))

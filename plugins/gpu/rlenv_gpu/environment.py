@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Mode
-from rlenv_robot.tasks.task import AveragedTask, Task
+from rlenv_robot.tasks.task import Arrays, AveragedTask, PeakTask, Task
 from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
@@ -195,7 +195,7 @@ class TensorEnvironment(BatchEnvironment):
         self._queue.settle()
         self._queue.refill()
         if self._recent is not None and not self._began:
-            self._recent.open(self.task.metrics(self.batch.sensors, self._goal))
+            self._recent.open(self.batch.sensors, self._goal)
         self._store(self._begun({"batch": {}, "recent": arrays_of(self._present()["recent"])}, self._everyone))
         self._queue.report()
         self._rules.check_first(
@@ -317,7 +317,7 @@ class TensorEnvironment(BatchEnvironment):
         recent: dict[str, DeviceArray] = {}
         means = {}
         if self._recent is not None:
-            recent = self._recent.added(self.task.metrics(after, goal), moved)
+            recent = self._recent.added(after, goal, moved)
             means = self._recent.means(recent)
         done = judgement.terminated | judgement.truncated
         following = self._begun({"batch": batch, "recent": recent, "frame_no": frame_no}, done)
@@ -470,37 +470,49 @@ _FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
 
 
 class _RecentMetrics:
-    """The metrics of the last readings of all episodes, as `rlenv_robot.tasks.episode_rules.RecentMetrics`."""
+    """What is kept of all episodes' readings, as `rlenv_robot.tasks.episode_rules.RecentMetrics` does."""
 
     def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
-        self._length = task.averaged_readings
+        self._task, self._length = task, task.averaged_readings
         self._slots = TensorArray(torch.arange(self._length, device=device))
         self._counts = torch.zeros(num, dtype=torch.int64, device=device)
-        self._rings: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, torch.Tensor] = {}
 
     @property
     def present(self) -> dict[str, torch.Tensor]:
-        """The tensors that a step changes: the number of readings, and each metric's last ones."""
-        return {"": self._counts, **self._rings}
+        """The tensors that a step changes: the number of readings, and each metric's last ones or its peak, (N,)."""
+        return {"": self._counts, **self._kept}
 
-    def open(self, metrics: Mapping[str, Any]) -> None:
-        """Make room for these metrics, before the first step."""
-        for name in metrics:
-            self._rings[name] = self._counts.new_zeros((len(self._counts), self._length), dtype=torch.float64)
+    def _metrics(self, sensors: Arrays, goal: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the metrics of which the mean counts, and those of which the peak does."""
+        peaks = self._task.peaks(sensors) if isinstance(self._task, PeakTask) else {}
+        metrics = cast("Task", self._task).metrics(sensors, goal)
+        return {name: value for name, value in metrics.items() if name not in peaks}, peaks
 
-    def added(self, metrics: Mapping[str, Any], moved: DeviceArray) -> dict[str, DeviceArray]:
-        """Return what follows `present` with a reading's metrics, each (N,), where there was a new reading."""
+    def open(self, sensors: Arrays, goal: Arrays) -> None:
+        """Make room for the metrics, before the first step."""
+        averaged, peaks = self._metrics(sensors, goal)
+        num = len(self._counts)
+        for names, shape in ((averaged, (num, self._length)), (peaks, (num,))):
+            for name in names:
+                self._kept[name] = self._counts.new_zeros(shape, dtype=torch.float64)
+
+    def added(self, sensors: Arrays, goal: Arrays, moved: DeviceArray) -> dict[str, DeviceArray]:
+        """Return what follows `present` with a reading, where there was a new one."""
+        averaged, peaks = self._metrics(sensors, goal)
         counts: DeviceArray = TensorArray(self._counts)
         here: DeviceArray = ((counts % self._length)[:, None] == self._slots) & moved[:, None]
-        rings = {
-            name: np.where(here, value[:, None], TensorArray(self._rings[name])) for name, value in metrics.items()
+        before = {name: TensorArray(kept) for name, kept in self._kept.items()}
+        rings = {name: np.where(here, value[:, None], before[name]) for name, value in averaged.items()}
+        highest = {
+            name: np.where(moved, np.maximum(before[name], value), before[name]) for name, value in peaks.items()
         }
-        return {"": counts + moved, **rings}
+        return {"": counts + moved, **rings, **highest}
 
     def means(self, following: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
-        """Return each metric's mean over the last readings, (N,), of what `added` returned."""
+        """Return each metric's mean over the last readings, or its peak, (N,), of what `added` returned."""
         counts = np.maximum(np.minimum(following[""], self._length), 1)
-        return {name: ring.sum(axis=1) / counts for name, ring in following.items() if name}
+        return {name: kept if kept.ndim == 1 else kept.sum(axis=1) / counts for name, kept in following.items() if name}
 
     @staticmethod
     def begun(following: Mapping[str, DeviceArray], mask: DeviceArray) -> dict[str, torch.Tensor]:

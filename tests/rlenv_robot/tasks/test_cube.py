@@ -89,7 +89,7 @@ def _succeeds(task: PickPlace, sensors: dict, goal: dict) -> bool:
     for step in range(60):
         reading = {name: value[step] for name, value in sensors.items()}
         alone.add(reading)
-        batch.add({name: np.reshape(value, 1) for name, value in task.metrics(reading, goal).items()})
+        batch.add({name: value[None] for name, value in reading.items()}, goal)
     one = rules.outcome(reading, goal, False, alone)
     row = {name: value[None] for name, value in reading.items()}
     of_batch = rules.outcome(row, {name: value[None] for name, value in goal.items()}, False, batch, np.zeros(1, int))
@@ -112,9 +112,14 @@ def _succeeds(task: PickPlace, sensors: dict, goal: dict) -> bool:
 )
 def test_on_the_table_a_cube_must_be_let_go_and_rest(name: str, change: np.ndarray, rests: bool) -> None:
     sensors, goal = _last_two_seconds(CUBE_HALF, **{name: change})
+    assert _succeeds(PickPlace(lift=False), sensors, goal) is rests
+    assert not _succeeds(PickPlace(), sensors, goal), "it was never lifted"
+    for name in ("cube_position", "gripper_position"):
+        sensors[name][3] = np.float32([0.2, 0.0, 0.031])
+    sensors["joint_position"][3, 5] = 0.1
     assert _succeeds(PickPlace(), sensors, goal) is rests
     near = bool(np.linalg.norm(sensors["cube_position"][-1] - goal["target_position"]) <= 0.02)
-    assert _succeeds(PickPlace(release=False), sensors, goal) is near, "the rule of version 0.1"
+    assert _succeeds(PickPlace(release=False, lift=False), sensors, goal) is near, "the rule of version 0.1"
 
 
 def test_in_the_air_a_cube_is_held() -> None:
@@ -236,6 +241,21 @@ def test_a_script_solves_it_through_the_guards_limits(name: str, expert: Policy,
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
             assert "error" not in table["extra_info"]
     assert table["extra_info"]["final"]["success"].mean() >= share
+
+
+def test_a_push_is_no_pick() -> None:
+    """The gripper stays closed, and shoves the cube to targets on the table."""
+    pushes, low = ScriptedPush(), SO101_CUBE.commands["joint_target"].bounds[0][5]
+    with rr.make_vector("so101-pick-place", 24, seed=11, above=0.0, release=False, autoreset="disabled") as envs:
+        table = envs.reset()
+        for _ in range(envs.task.steps):
+            arm = pushes.act(table["observation"])["arm_target"]
+            goals = np.concatenate([arm, np.full((24, 1), low, np.float32)], axis=-1)
+            action = {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": {"joint_target": goals}}
+            table, _ = envs.step(action)
+    final = table["extra_info"]["final"]
+    assert (final["metrics"]["distance_mm"] <= 20).mean() >= 0.8, "the cube is where it should be"
+    assert not final["success"].any()
 
 
 def test_a_script_needs_no_batch() -> None:
