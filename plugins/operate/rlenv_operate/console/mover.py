@@ -369,9 +369,7 @@ class Mover:
         assert owner is not None  # an episode has one
         if isinstance(self._robot, RobotWrapper):
             with suppress(RobotError):  # of a robot that was stopped or lost
-                self._robot.end_episode(
-                    "the episode is over; its verdict is asked for"
-                )  # or its watchdog would hold it
+                self._robot.end_episode("its task or its time is over")  # or its watchdog would hold it
         self._set(Phase.JUDGING)
         return self._questions.judge(text, deadline_s, owner.id)
 

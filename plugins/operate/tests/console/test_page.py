@@ -671,7 +671,7 @@ def test_a_verdict_is_the_owners_and_another_page_is_told_whose_episode_it_is(op
     assert served.lifecycle.state == "ready"
     bob.click("#language")
     bob.click("[data-act=hold]")
-    shows(bob, "#outcome", "p-operate 正在移动机器人")
+    shows(bob, "#outcome", "p-operate 正在控制机器人")
 
 
 def test_without_a_drawing_no_comparison_is_answered(open_page: Any, tmp_path: Path) -> None:

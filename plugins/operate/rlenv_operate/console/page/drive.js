@@ -88,7 +88,7 @@ const xr = {
       $("xr-clutch").hidden = false;
       $("xr-start").dataset.t = "xr_end";
       this.note("xr_on");
-    } catch (error) { this.session = null; put($("xr-note"), `${t("xr_failed")}: ${error.message}`); }
+    } catch (error) { this.session = null; put($("xr-note"), () => `${t("xr_failed")}: ${error.message}`); }
     translate();
   },
   over() {
@@ -99,7 +99,7 @@ const xr = {
     this.note("");
     translate();
   },
-  note(key) { $("xr-note").dataset.t = key; put($("xr-note"), key ? t(key) : ""); },
+  note(key) { put($("xr-note"), () => key && t(key)); },
   get live() { return Boolean(this.session && this.session.visibilityState === "visible"); },
   get wants() {
     if (!this.held) this.spent = false;
