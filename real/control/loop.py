@@ -166,6 +166,11 @@ class ControlLoop:
         return self._guard.now() - self._guard.read_s if self._pacing.real_time else 0.0
 
     @property
+    def is_readable(self) -> bool:
+        """Whether the robot is read between episodes too."""
+        return self._is_readable
+
+    @property
     def unread(self) -> str | None:
         """The reason why the robot could not be read before its first reset, or None."""
         return self._guard.unread

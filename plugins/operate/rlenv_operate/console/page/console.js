@@ -119,7 +119,7 @@ function receive(message) {
   schedule();
 }
 
-const EPISODE = new Set(["ready", "running"]);
+const EPISODE = new Set(["ready", "running"]), MOVES = new Set([...EPISODE, "arming", "resetting"]);
 let armed = ""; // whether the outcome says so, and the state has shown it: it goes when that is true no more
 let telling = false;
 function tell() {
@@ -191,6 +191,7 @@ function lost() {
 /** Why the readings are not those of now, in whatever state the robot is. */
 function outdated() {
   if (!me || me.role === "stop") return "";
+  if (state.readable === false && !MOVES.has(state.state)) return ""; // that is no fault: a note says so
   if (typeof state.age_s !== "number") return [t("not_read"), say(state.unread)].filter(Boolean).join(t("colon"));
   return state.age_s > 1 ? `${t("old_state")}${t("colon")}${state.age_s.toFixed(1)} s` : "";
 }
@@ -287,6 +288,7 @@ function buildTables() {
 }
 
 function renderJoints() {
+  $("joints-note").hidden = state.readable !== false || MOVES.has(state.state);
   for (const { command, index, element, range, mark, goal, value, target, others } of jointRows) {
     const low = command.low[index], high = command.high[index];
     const at = state.sensors?.[command.measured_by]?.[index], aim = state.applied?.[command.name]?.[index];
