@@ -369,7 +369,7 @@ class Mover:
         assert owner is not None  # an episode has one
         if isinstance(self._robot, RobotWrapper):
             with suppress(RobotError):  # of a robot that was stopped or lost
-                self._robot.end_episode("its task or its time is over")  # or its watchdog would hold it
+                self._robot.end_episode("it is over")  # or its watchdog would hold it
         self._set(Phase.JUDGING)
         return self._questions.judge(text, deadline_s, owner.id)
 
@@ -433,7 +433,8 @@ class Mover:
                 with self._lock:
                     self._waiting = False
                 if not arming.done.done():
-                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *notes]))
+                    shown = [note.removeprefix("warning: ") for note in notes]
+                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *shown]))
                 self._set(Phase.MOVING)
 
             supervised = SupervisedPolicy(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))

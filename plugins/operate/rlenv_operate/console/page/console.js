@@ -262,7 +262,7 @@ function buildTables() {
   const joints = [], first = robot.commands[0];
   const beside = first ? columnsBeside(first) : [];
   const head = [t("name"), t("range"), t("value"), t("goal"), ...beside.map((sensor) => `${sensor.name} (${sensor.unit})`)];
-  joints.push(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))));
+  joints.push(make("thead", {}, make("tr", {}, ...head.map((text, column) => make("th", { scope: "col", class: column < 2 ? "" : "n", translate: column < 4 ? "yes" : "no" }, text)))));
   const body = make("tbody");
   for (const command of robot.commands) {
     command.elements.forEach((element, index) => {
@@ -270,7 +270,7 @@ function buildTables() {
       const range = make("div", { class: "range" }, mark, goal);
       const value = make("td", { class: "n" }), target = make("td", { class: "n" });
       const others = (command === first ? beside : []).map((sensor) => [sensor, make("td", { class: "n" })]);
-      body.append(make("tr", {}, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
+      body.append(make("tr", { translate: "no" }, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
       jointRows.push({ command, index, element, range, mark, goal, value, target, others });
     });
   }
@@ -279,9 +279,9 @@ function buildTables() {
   const rows = robot.sensors.map((sensor) => {
     const value = make("td"), age = make("td", { class: "n" });
     sensorRows.push({ sensor, value, age });
-    return make("tr", {}, make("th", { scope: "row", title: sensor.meaning }, sensor.name), value, make("td", {}, sensor.unit), age);
+    return make("tr", {}, make("th", { scope: "row", translate: "no", title: sensor.meaning }, sensor.name), value, make("td", { translate: "no" }, sensor.unit), age);
   });
-  const titles = [t("name"), t("value"), t("unit"), t("age")].map((text) => make("th", { scope: "col" }, text));
+  const titles = [t("name"), t("value"), t("unit"), t("age")].map((text, column) => make("th", { scope: "col", class: column < 3 ? "" : "n" }, text));
   $("sensor-table").replaceChildren(make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
   renderEpisodes();
   renderActs();
@@ -347,7 +347,7 @@ function renderTiming() {
   if (!timingRows) {
     timingRows = {};
     const list = Object.keys(rows).flatMap((key) => {
-      timingRows[key] = make("dd");
+      timingRows[key] = make("dd", key === "real_time" ? { translate: "no" } : {});
       return [make("dt", { "data-t": key }, t(key)), timingRows[key]];
     });
     $("timing-list").replaceChildren(...list);
@@ -357,9 +357,10 @@ function renderTiming() {
 }
 
 const clockTime = (seconds) => new Date(seconds * 1e3).toLocaleTimeString(language === "zh" ? "zh-CN" : "en-GB");
-function fill(table, titles, rows) {
+/** Fill a table; ``names`` are the columns of names and figures that no language changes. */
+function fill(table, titles, rows, names = []) {
   const head = make("tr", {}, ...titles.map((key) => make("th", { scope: "col" }, t(key))));
-  const body = rows.map((cells) => make("tr", {}, ...cells.map((text) => make("td", {}, String(text)))));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((text, column) => make("td", names.includes(titles[column]) ? { translate: "no" } : {}, String(text)))));
   table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
 }
 function renderEpisodes() {
@@ -378,7 +379,7 @@ function buildCameras() {
   const figures = robot.cameras.map((name) => {
     const image = make("img", { alt: name }), age = make("span");
     cameraViews.set(name, { image, age, stamp: 0, busy: false });
-    return make("figure", {}, image, make("figcaption", {}, make("span", {}, name), age));
+    return make("figure", {}, image, make("figcaption", {}, make("span", { translate: "no" }, name), age));
   });
   $("camera-list").replaceChildren(...figures);
   document.body.dataset.cameras = String(figures.length);

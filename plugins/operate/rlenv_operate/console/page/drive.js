@@ -7,7 +7,7 @@ const pressed = new Set();
 let engaged = false, device = "keyboard";
 
 /** The keys of each joint, as far as there are keys: "Q/A shoulder_pan". */
-const jointKeys = () => (robot ? robot.commands.flatMap((command) => command.elements) : []).slice(0, UP.length).map((name, index) => `${[UP, DOWN].map((keys) => keys[index].replace("Key", "").replace("Semicolon", ";")).join("/")} ${name}`).join(", ");
+const jointKeys = () => (robot ? robot.commands.flatMap((command) => command.elements) : []).slice(0, UP.length).map((name, index) => `${[UP, DOWN].map((keys) => keys[index].replace("Key", "").replace("Semicolon", ";")).join("/")}\u00a0${name}`).join(", ");
 const size = () => (robot ? robot.commands.reduce((sum, command) => sum + command.elements.length, 0) : 0);
 const mineToMove = () => mayMove() && state && mine() && !state.mover.policy && (state.mover.phase === "armed" || state.mover.phase === "moving");
 

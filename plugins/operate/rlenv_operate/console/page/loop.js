@@ -125,6 +125,7 @@ const loop = {
       const [step, action] = button.dataset.jobDo.split(" "), runs = this.runs(step);
       button.disabled = !may || (action === "start" ? (step !== "robot" && runs) || (step !== "robot" && !chosen) || (step === "retrain" && !$("retrain-policy").value) || (step === "calibrate" && !s.needs_calibration) : action === "resume" ? !s.unfinished || runs : action === "enter" ? !this.job(step)?.ask : !runs);
       if (action === "resume" || action === "enter") button.hidden = button.disabled;
+      else if (step === "calibrate") button.hidden = !s.needs_calibration;
     }
     for (const button of document.querySelectorAll("#loop [data-do]")) {
       const like = document.querySelector(`[data-act=${button.dataset.do}]`);
@@ -138,6 +139,7 @@ const loop = {
     put($("run-about"), ready ? `${t("zoo_about")} ${Object.entries(ready.reached).map(([robots, count]) => `${t(`on_${robots.split(" ")[0]}`)} ${count}/${ready.episodes}`).join(", ")}` : "");
     for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
     for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
+    $("calibrate-anew").hidden = !s.needs_calibration;
     put($("no-calibration"), t(s.needs_calibration ? "calibrate_help" : "no_calibration"));
     put($("loop-folder"), `${t("loop_folder")} ${s.folder}`);
     for (const step of ["robot", "calibrate", "train", "retrain"]) if (this.step === step) this.renderJob(step);
@@ -190,7 +192,7 @@ const loop = {
   renderResults() {
     const rows = this.results || [];
     put($("results-note"), rows.length ? "" : say(this.problem) || t("no_results"));
-    fill($("results"), ["policy", "episodes", "reached", "success", "failure", "discard", "medians"], rows.map((row) => [say(row.policy) || "–", row.episodes, row.reached, row.success, row.failure, row.discard, Object.entries(row.medians).map(([name, value]) => `${name} ${value}`).join(", ")]));
+    fill($("results"), ["policy", "episodes", "reached", "success", "failure", "discard", "medians"], rows.map((row) => [row.policy === "teleoperation" ? t("teleop") : row.policy || "–", row.episodes, row.reached, row.success, row.failure, row.discard, Object.entries(row.medians).map(([name, value]) => `${name} ${value}`).join(", ")]), ["policy", "medians"]);
     this.render();
   },
   translate() {
