@@ -34,10 +34,10 @@ _SAME = 0.01
 class Clutch:
     """Convert a person's input to commands, relative to the robot's applied command at engagement.
 
-    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A commanded position
-    moves from the applied one by a control period's way at most, a step that the guard beside the motors allows: of an
-    angle ``velocity``, of another position with bounds as much of its range as ``velocity`` is of half a turn. A
-    commanded speed or effort is at most ``velocity`` in its own unit, and ends with the input.
+    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A commanded angle
+    moves by ``velocity`` at most, and another position that has bounds by that share of its range which ``velocity`` is
+    of half a turn; the guard beside the motors allows such steps. A commanded speed or effort is at most ``velocity``
+    in its own unit, and ends with the input.
 
     Args:
         spec: the spec of the robot; its commands are of float types.
@@ -53,7 +53,7 @@ class Clutch:
                 raise SpecError(f"a person can't move {spec.name!r}: {field.name!r} is {field.dtype}; expected floats")
         self._spec, self._velocity = spec, velocity
         self._strides = {field.name: _velocities(spec, field, velocity) * spec.period_s for field in spec.commands}
-        self._target: Arrays | None = None
+        self._target: dict[str, np.ndarray] | None = None
 
     @property
     def engaged(self) -> bool:
@@ -100,15 +100,15 @@ class Clutch:
             start += field.size
             low, high = field.bounds
             if not self._is_position(field):
-                action[field.name] = np.clip(field.nothing + self._velocity * share, low, high).astype(field.numpy_dtype)
+                asked = np.clip(field.nothing + self._velocity * share, low, high)
+                action[field.name] = asked.astype(field.numpy_dtype)
                 continue
             here, stride = np.asarray(applied[field.name], np.float64), self._strides[field.name]
             # A number that nobody moves stays where its target is; a moved one runs ahead of the robot by a stride.
             wanted = np.clip(np.where(share == 0, self._target[field.name], here + stride * share), low, high)
             self._target[field.name] = wanted
-            action[field.name] = np.clip(np.clip(wanted, here - stride, here + stride), low, high).astype(
-                field.numpy_dtype
-            )
+            near = np.clip(np.clip(wanted, here - stride, here + stride), low, high)
+            action[field.name] = near.astype(field.numpy_dtype)
         return action
 
     def _is_position(self, field: Field) -> bool:

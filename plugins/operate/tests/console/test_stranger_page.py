@@ -37,9 +37,9 @@ CRANE = replace(
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Any]:
     """The page of a console that records into ``runs``, with a robot that nobody has registered."""
-    robot = Integrator(CRANE)
+    robot = Homing(Guard(Integrator(CRANE)), Automatic(), HomingSettings(velocity=100.0))
     with (
-        Server(Homing(Guard(robot), Automatic(), HomingSettings(velocity=100.0)), telemetry="tcp://127.0.0.1:*", telemetry_hz=50) as served,
+        Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=50, watchdog_s=10.0) as served,
         server.ConsoleServer(
             server.ConsoleSettings(
                 address=served.address, port=0, runs=tmp_path / "runs", mover=MoverSettings(record=tmp_path / "runs")
@@ -57,7 +57,7 @@ def test_a_driver_alone_is_moved_recorded_judged_and_stopped_in_the_page(page: A
     page.evaluate("render()")
     assert page.is_hidden("#stale"), "that its driver can't be read at rest is no alarm"
     assert page.is_visible("#joints-note")
-    shows(page, "#pad-help", "Q/A slide, W/S jaw")
+    shows(page, "#pad-help", "Q/A\N{NO-BREAK SPACE}slide, W/S\N{NO-BREAK SPACE}jaw")
     page.fill("#person", "Ada")
     page.click("#name-form button")
     shows(page, "#me", "Ada")

@@ -28,7 +28,7 @@ FOREIGN_TEXTS = """() => {
   const chinese = document.documentElement.lang === "zh", found = [];
   const look = (element, text) => {
     if (!text || !element.checkVisibility() || element.closest("[translate=no], [lang]:not(html), pre, code")) return;
-    if (chinese ? /[A-Za-z]{2}/.test(text) && !/[\\u4e00-\\u9fff]/.test(text) : /[\\u4e00-\\u9fff]/.test(text)) {
+    if (chinese ? /[A-Za-z]{3}/.test(text) && !/[\\u4e00-\\u9fff]/.test(text) : /[\\u4e00-\\u9fff]/.test(text)) {
       found.push(`${element.closest("[id]").id}: ${text}`);
     }
   };

@@ -364,7 +364,7 @@ function fill(table, titles, rows, names = []) {
   table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
 }
 function renderEpisodes() {
-  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), say(episode.holder), `${t(`s_${episode.state}`)}${t("colon")}${say(episode.why)}`]));
+  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), say(episode.holder), episode.state === "holding" ? say(episode.why) : `${t(`s_${episode.state}`)}${t("colon")}${say(episode.why)}`]));
 }
 function renderActs() {
   fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${t(`r_${one.role}`)})`, [t(one.act), say(one.text)].filter(Boolean).join(t("colon")), say(one.outcome)]));
