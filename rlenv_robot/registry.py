@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +19,7 @@ from hal.field import JsonObject
 from rlenv_robot.config.plugin_names import plugin_of
 from rlenv_robot.config.plugins import PluginTable, load_object
 from rlenv_robot.config.sim_settings import SimSettings, sim_settings
+from rlenv_robot.config.user import user_name
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import (
@@ -262,6 +265,11 @@ def _lacking(candidate: object, protocol: type) -> list[str]:
     return [name for name in members if inspect.getattr_static(candidate, name, None) is None]  # or None stands there
 
 
+def _person() -> str:
+    """Return the name under which a robot's server shows this program: the user's, with the process."""
+    return f"{user_name('somebody')}, process {os.getpid()} on {socket.gethostname()}"
+
+
 def robot(
     robot_model: str | RobotModel,
     where: str | Robot = "sim",
@@ -287,7 +295,7 @@ def robot(
         take: for a server: the action if another client holds the robot, see `real.RemoteRobot`.
         ahead: for a server: the number of frames by which commands go ahead of the readings, for a slow network, see
             `real.ClientSettings`. The observation is then so many frames old when its action begins.
-        client: for a server: the name that it shows for this client, see `real.ClientSettings`.
+        client: for a server: the name that it shows for this client; empty for the user's name and this process.
         timing: the timing of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
         randomise: the randomisation of a simulation (``sim``): the properties of its model that each episode draws, see
             `sim.randomize.randomise.Randomise`.
@@ -327,6 +335,7 @@ def robot(
         from real.client.cameras import RemoteCameras
         from real.client.robot import RemoteRobot
 
+        client = client or _person()
         remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take, ahead=ahead, client=client)
         # The server's guard, next to the motors, limits the commands.
         return _with_image_sensors(RemoteCameras(remote, keys), model)

@@ -103,7 +103,7 @@ class ControlLoop:
         self._answer, self._observer = answer, observer
         self._tell = answer if observer is None else self._observe_and_answer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
-        self._is_readable = self._pacing.real_time and hasattr(self._robot.unwrapped, "read")
+        self.is_readable = self._pacing.real_time and hasattr(self._robot.unwrapped, "read")  # also at rest
         if self._pacing.real_time:
             self._guard.watch_calls()
         self._now, self._moved_s = now, now()
@@ -356,7 +356,7 @@ class ControlLoop:
                 self.frames.end(self._out_of_episode())
             if self._device_armed:
                 self._let_device_rest()
-            return self._wait_reading() if self._is_readable else self._pacing.wait_for_command(self._commands)
+            return self._wait_reading() if self.is_readable else self._pacing.wait_for_command(self._commands)
         return self._pacing.next_tick(self._commands, self._replaced, self.frames.ready)
 
     def _wait_reading(self) -> Command | None:

@@ -337,8 +337,9 @@ class Server:
         """Return the robot's status as plain data. May be called from any thread.
 
         Keys: ``manifest`` (`RobotSpec.manifest_digest`), ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease,
-        ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``unread`` (why there
-        is none before the first reset, if that is known), ``real_time``, ``late_commands``, ``descriptors`` (files and
+        ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``readable`` (whether
+        the robot is read between episodes too), ``unread`` (why there is no reading before the first reset, if that is
+        known), ``real_time``, ``late_commands``, ``descriptors`` (files and
         connections that the process may open), ``cut_off`` (number of connections cut off, by reason), ``dropped``
         (messages of clients that send without waiting), ``repeated`` (copies of steps received), ``stop`` (endpoint for
         stops), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry`` (its
@@ -368,6 +369,7 @@ class Server:
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             **({"frames": loop.frames.to_dict()} if loop.frames.ahead else {}),
             "reading_age_s": loop.reading_age_s,
+            "readable": loop.is_readable,
             **({} if loop.unread is None else {"unread": printable(loop.unread, 1000)}),
             **({} if loop.held_back is None else {"guard": loop.held_back}),
         }

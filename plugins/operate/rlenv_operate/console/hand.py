@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hal import RobotSpec
+from hal import Field, RobotSpec, SpecError
 from hal.robots.so101 import CONVENTION, GRASP, HIGH, LOW, forward_kinematics, inverse_kinematics
 from rlenv_operate.episode import bounded_velocity
 from rlenv_robot.robot_env.intervention import ActionBlender
@@ -23,31 +23,37 @@ Grip is 0 (open) to 1 (closed). The origin is arbitrary: only differences count.
 _PER_METRE = 3.0
 """Motion of a joint for a metre of the hand, rad, where a robot's gripper can't be followed in space."""
 
+_PLACES = ("rad", "m")
+"""Units of commanded positions that no sensor measures."""
+
 _LEAST_PITCH, _MOST_PITCH = -0.3, np.pi / 2
 _SAME = 0.01
 """Largest difference of the inverse kinematics from the joints at which these can be followed in space, rad."""
 
 
 class Clutch:
-    """Convert a person's input to targets, relative to the robot's applied command at engagement.
+    """Convert a person's input to commands, relative to the robot's applied command at engagement.
 
-    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A target is at most
-    ``velocity * period_s`` from the applied command (`ActionBlender`), a step that the guard beside the motors allows.
+    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A commanded angle
+    moves by ``velocity`` at most, and another position that has bounds by that share of its range which ``velocity`` is
+    of half a turn; the guard beside the motors allows such steps. A commanded speed or effort is at most ``velocity``
+    in its own unit, and ends with the input.
 
     Args:
-        spec: the spec of the robot; its commands are targets of float types.
-        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
+        spec: the spec of the robot; its commands are of float types.
+        velocity: maximum velocity of a commanded angle, rad/s; the robot's own limits lower it.
 
     Raises:
         SpecError: a command is not of a float type.
     """
 
     def __init__(self, spec: RobotSpec, velocity: float) -> None:
-        self._spec = spec
-        self.velocity = bounded_velocity(spec, velocity)
-        self._stride = self.velocity * spec.period_s
-        self._blender = ActionBlender(spec.commands, self.velocity, spec.period_s)
-        self._target: Arrays | None = None
+        for field in spec.commands:
+            if field.numpy_dtype.kind != "f":
+                raise SpecError(f"a person can't move {spec.name!r}: {field.name!r} is {field.dtype}; expected floats")
+        self._spec, self._velocity = spec, velocity
+        self._strides = {field.name: _velocities(spec, field, velocity) * spec.period_s for field in spec.commands}
+        self._target: dict[str, np.ndarray] | None = None
 
     @property
     def engaged(self) -> bool:
@@ -63,6 +69,15 @@ class Clutch:
         """Open the clutch: the robot holds, and the next engagement begins at its command then."""
         self._target = None
 
+    def held(self, applied: Arrays) -> Arrays:
+        """Return the action that holds the robot: its commanded positions, and no speed or effort."""
+        if all(map(self._is_position, self._spec.commands)):
+            return applied
+        return {
+            field.name: applied[field.name] if self._is_position(field) else field.nothing
+            for field in self._spec.commands
+        }
+
     def next(self, axes: list[float] | None, applied: Arrays) -> Arrays:
         """Return the action for this control period.
 
@@ -73,21 +88,39 @@ class Clutch:
         """
         if axes is None:
             self.open()
-            return applied
+            return self.held(applied)
         if self._target is None:
             self._target = {name: np.asarray(value, np.float64) for name, value in applied.items()}
-            return applied
+            return self.held(applied)
         shares = np.zeros(self.size)
         shares[: min(len(axes), self.size)] = axes[: self.size]
-        target, start = {}, 0
-        for command in self._spec.commands:
-            share = shares[start : start + command.size].reshape(command.shape)
-            start += command.size
+        action, start = {}, 0
+        for field in self._spec.commands:
+            share = shares[start : start + field.size].reshape(field.shape)
+            start += field.size
+            low, high = field.bounds
+            if not self._is_position(field):
+                asked = np.clip(field.nothing + self._velocity * share, low, high)
+                action[field.name] = asked.astype(field.numpy_dtype)
+                continue
+            here, stride = np.asarray(applied[field.name], np.float64), self._strides[field.name]
             # A number that nobody moves stays where its target is; a moved one runs ahead of the robot by a stride.
-            wanted = np.where(share == 0, self._target[command.name], applied[command.name] + self._stride * share)
-            target[command.name] = np.clip(wanted, *command.bounds)
-        self._target = target
-        return self._blender.choose(applied, target, applied).action
+            wanted = np.clip(np.where(share == 0, self._target[field.name], here + stride * share), low, high)
+            self._target[field.name] = wanted
+            near = np.clip(np.clip(wanted, here - stride, here + stride), low, high)
+            action[field.name] = near.astype(field.numpy_dtype)
+        return action
+
+    def _is_position(self, field: Field) -> bool:
+        return field.name in self._spec.measured_by or field.unit in _PLACES
+
+
+def _velocities(spec: RobotSpec, field: Field, velocity: float) -> np.ndarray:
+    """Return the greatest velocity of each value of a commanded position, in its unit per second."""
+    low, high = (np.broadcast_to(np.asarray(bound, np.float64), field.shape) for bound in field.bounds)
+    span = high - low
+    share = np.where(np.isfinite(span) & (field.unit != "rad"), span / np.pi, 1.0)
+    return np.minimum(velocity * share, spec.limits.max_velocity.get(field.name, np.inf))
 
 
 class HandFollower:

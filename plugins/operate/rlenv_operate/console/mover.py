@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from hal import Answer, EpisodeError, Robot, RobotError, RobotSpec
+from hal import Answer, EpisodeError, Robot, RobotError
 from hal.field import JsonDict
 from hal.wrapper import RobotWrapper
 from real import RemoteRobot
@@ -73,7 +73,7 @@ class MoverSettings:
         steps: length of an episode in control periods; None: the task's default, and 36,000 without a task.
         record: folder of the recorded runs; None records nothing.
         key: file of the private key that signs the recorded runs; None leaves them unsigned.
-        velocity: maximum velocity of a commanded value, units per second.
+        velocity: maximum velocity of a commanded angle, rad/s (`Clutch`).
     """
 
     task: str = ""
@@ -369,9 +369,7 @@ class Mover:
         assert owner is not None  # an episode has one
         if isinstance(self._robot, RobotWrapper):
             with suppress(RobotError):  # of a robot that was stopped or lost
-                self._robot.end_episode(
-                    "the episode is over; its verdict is asked for"
-                )  # or its watchdog would hold it
+                self._robot.end_episode("it is over")  # or its watchdog would hold it
         self._set(Phase.JUDGING)
         return self._questions.judge(text, deadline_s, owner.id)
 
@@ -405,6 +403,8 @@ class Mover:
                 return
             if self._holds != arming.holds:
                 raise EpisodeError("nothing moved: somebody asked to hold before the reset began")
+            spec = world.robot.spec
+            clutch, hand = Clutch(spec, self._settings.velocity), HandFollower(spec, self._settings.velocity)
             table = env.reset(arming.options)
             with self._lock:
                 if self._holds != arming.holds:
@@ -412,7 +412,7 @@ class Mover:
                 self._waiting, self._goal = False, goal_of(world.task, table["observation"])
                 self._set(Phase.ARMED)
             arming.done.set_result(f"armed: the robot is at its start{'' if env.is_recorded else '; not recorded'}")
-            self._episode(env, world.robot.spec, table)
+            self._episode(env, clutch, hand, table)
             self._recorded += env.is_recorded
 
     def _run_policy(
@@ -433,7 +433,8 @@ class Mover:
                 with self._lock:
                     self._waiting = False
                 if not arming.done.done():
-                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *notes]))
+                    shown = [note.removeprefix("warning: ") for note in notes]
+                    arming.done.set_result("; ".join([f"{run.path.name} moves the robot", *shown]))
                 self._set(Phase.MOVING)
 
             supervised = SupervisedPolicy(policy, begin, self._look_at_ending, partial(self._show_goal, world.task))
@@ -488,10 +489,9 @@ class Mover:
             return expert_recorder(settings.record, world, by, settings.key)
         return record_to(Path(settings.record), world, run.info(by), key=settings.key)
 
-    def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
+    def _episode(self, env: Environment, clutch: Clutch, hand: HandFollower, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""
-        clutch, begun, armed_s = Clutch(spec, self._settings.velocity), False, self._now()
-        hand = HandFollower(spec, self._settings.velocity)
+        begun, armed_s = False, self._now()
         while not (table["terminated"] or table["truncated"]):
             ending = self._next_ending()
             if ending is not None:

@@ -88,7 +88,7 @@ def _model(table: Table, number: int) -> RobotModel:
     try:
         return find_robot_model(name)
     except ValueError as error:
-        raise SourceError(f"episode {number} of {table.origin} can't be drawn: {error}") from error
+        raise SourceError(f"episode {number} can't be drawn: there is no model of the robot {name!r} here") from error
 
 
 def _measured(table: Table, rows: np.ndarray) -> Iterator[Sensors]:

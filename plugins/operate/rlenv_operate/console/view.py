@@ -101,6 +101,7 @@ def _details(snapshot: Snapshot, scene: Scene | None, since_s: float) -> JsonDic
         "stamp_ns": snapshot.stamp_ns,
         "age_s": base_s,
         "unread": status.get("unread"),
+        "readable": status.get("readable", True),
         "sensors": sensors,
         "applied": {name: _numbers(value) for name, value in snapshot.applied.items()},
         "ages_s": {

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlenv_robot as rr
-from hal import Answer, ConnectionLost, EpisodeError, RobotStopped
+from hal import Answer, ConnectionLost, EpisodeError, Field, RobotSpec, RobotStopped, Spec, SpecError
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_operate.console.access import Visitor
@@ -38,7 +38,6 @@ def test_engaging_moves_nothing_and_no_step_exceeds_the_guard_s(
 ) -> None:
     clutch = Clutch(TWO_JOINTS, velocity)
     applied = {"target": np.float32(place)}
-    assert clutch.velocity <= 2.0  # the robot's own limit
     np.testing.assert_array_equal(clutch.next(axes, applied)["target"], applied["target"])
     guard_step = 2.0 * TWO_JOINTS.period_s
     for _ in range(30):
@@ -66,6 +65,38 @@ def test_an_axis_that_nobody_moves_keeps_its_target() -> None:
     clutch.next([0.0, 0.0], applied)
     dragged = {"target": np.float32([0.1, 0.15])}  # a limit of the guard, a person's hand
     np.testing.assert_allclose(clutch.next([0.5, 0.0], dragged)["target"], [0.15, 0.2], atol=1e-6)
+
+
+CRANE = RobotSpec(
+    "crane",
+    sensors=Spec("crane_sensors", (Field("at", (2,), "float32", (0.0, 0.0), (0.4, 100.0)),)),
+    commands=Spec(
+        "crane_commands",
+        (
+            Field("to", (2,), "float32", (0.0, 0.0), (0.4, 100.0), elements=("slide", "jaw")),
+            Field("wheels", (2,), "float32", -0.2, 3.0, "m/s"),
+        ),
+    ),
+    rate_hz=10, measured_by={"to": "at"},
+)  # fmt: skip
+
+
+def test_a_position_takes_as_long_as_half_a_turn_and_a_speed_ends_with_the_input() -> None:
+    clutch = Clutch(CRANE, 0.5)
+    applied = {"to": np.float32([0.1, 50]), "wheels": np.float32([0, 0])}
+    clutch.next([1.0] * 4, applied)
+    action = clutch.next([1.0, -1.0, 1.0, -1.0], applied)
+    np.testing.assert_allclose(action["to"], [0.1 + 0.4 * 0.05 / np.pi, 50 - 100 * 0.05 / np.pi], rtol=1e-5)
+    np.testing.assert_allclose(action["wheels"], [0.5, -0.2])
+    np.testing.assert_array_equal(clutch.next([0.0] * 4, action)["wheels"], [0, 0])
+    np.testing.assert_array_equal(clutch.next(None, action)["wheels"], [0, 0])
+    np.testing.assert_array_equal(clutch.next(None, action)["to"], action["to"])
+
+
+def test_a_robot_of_whole_numbers_is_refused() -> None:
+    commands = Spec("gears", (Field("gear", (), "int8", 0, 5),))
+    with pytest.raises(SpecError, match="gear"):
+        Clutch(RobotSpec("box", sensors=CRANE.sensors, commands=commands, rate_hz=10), 0.5)
 
 
 ANN, BOB = (Visitor(name, Role.OPERATE, name[0] * 64) for name in ("ann", "bob"))

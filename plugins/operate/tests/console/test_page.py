@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ from tests.fakes import Integrator, until
 pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 server = pytest.importorskip("rlenv_operate.console.server", reason="the extra 'console' is not installed")
 pytestmark = IN_BROWSER
+PAGE = Path(server.__file__).with_name("page")
 
 
 @pytest.fixture(scope="module")
@@ -320,11 +323,20 @@ def test_every_control_has_a_name_in_both_languages_and_fits_a_phone(open_page: 
     assert page.evaluate("document.documentElement.lang") == "zh"
     assert len(chinese) == len(english)
     assert sum(any("一" <= letter <= "鿿" for letter in name) for name in chinese) >= len(chinese) - 1
-    missing = page.evaluate("Object.keys(WORDS.en).filter((key) => !(key in WORDS.zh))")
-    assert missing == []
+    keys = {language: set(page.evaluate(f"Object.keys(WORDS.{language})")) for language in ("en", "zh")}
+    assert keys["en"] == keys["zh"]
     page.click("#theme")
     page.click("#theme")
     assert page.evaluate("document.documentElement.dataset.theme") in ("light", "dark")
+
+
+@pytest.mark.parametrize("file", ["words.js", "words-zh.js"])
+def test_a_word_has_one_meaning(file: str) -> None:
+    """JavaScript takes the last of two texts of one word without a complaint."""
+    text = (PAGE / file).read_text(encoding="utf-8").split("};")[0]
+    words = re.findall(r"(?:^|[ ,{])([a-z_]+): \"", text, re.MULTILINE)
+    assert len(words) > 100
+    assert [word for word, count in Counter(words).items() if count > 1] == []
 
 
 def test_a_gamepad_moves_the_robot_while_its_clutch_is_held(open_page: Any, robot: Integrator) -> None:
@@ -671,7 +683,7 @@ def test_a_verdict_is_the_owners_and_another_page_is_told_whose_episode_it_is(op
     assert served.lifecycle.state == "ready"
     bob.click("#language")
     bob.click("[data-act=hold]")
-    shows(bob, "#outcome", "p-operate 正在移动机器人")
+    shows(bob, "#outcome", "p-operate 正在控制机器人")
 
 
 def test_without_a_drawing_no_comparison_is_answered(open_page: Any, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_policy_s_episodes_are_judged_by_its_person_and_recorded_with_both_nam
         assert (state["policy"], state["episode"], state["episodes"]) == ("forward.npz", number, 2)
         assert phase(mover) == "judging"
         until(lambda: served.lifecycle.state == "holding")
-        assert served.lifecycle.why == "the episode was ended: the episode is over; its verdict is asked for"
+        assert served.lifecycle.why == "the episode was ended: it is over"
         with pytest.raises(ValueError, match="the episode is that of ann"):
             mover.judge(BOB, "discard")
         mover.judge(ANN, verdict)

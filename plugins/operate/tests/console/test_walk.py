@@ -24,6 +24,21 @@ LONG_S = 120.0
 AXE_RULES = '{"label-content-name-mismatch": {enabled: true}, "target-size": {enabled: true}}'
 """Rules besides axe-core's own: what one sees is in the name, as voice control needs it, and is large enough."""
 WIDTHS = {"wide": 1280, "phone": 390}
+FOREIGN_TEXTS = """() => {
+  const chinese = document.documentElement.lang === "zh", found = [];
+  const look = (element, text) => {
+    if (!text || !element.checkVisibility() || element.closest("[translate=no], [lang]:not(html), pre, code")) return;
+    if (chinese ? /[A-Za-z]{3}/.test(text) && !/[\\u4e00-\\u9fff]/.test(text) : /[\\u4e00-\\u9fff]/.test(text)) {
+      found.push(`${element.closest("[id]").id}: ${text}`);
+    }
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) look(node.parentElement, node.textContent.trim());
+  for (const element of document.querySelectorAll("[aria-label]")) look(element, element.getAttribute("aria-label"));
+  return found;
+}"""
+"""Return the visible texts and labels in the other language than the page's; names of joints, policies and such are
+marked as not to be translated."""
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +225,25 @@ def test_the_whole_loop_is_walked_in_the_page(open_page: Any, console: Any, lab:
     assert all(job["state"] != "running" for job in console._steps.jobs.view())
 
 
+def test_the_header_of_a_phone_is_low_with_a_large_stop(open_page: Any) -> None:
+    page = open_page()
+    page.wait_for_selector("#loop:visible")
+    page.fill("#person", "Ada")
+    page.click("#name-form button")
+    shows(page, "#me", "Ada")
+    page.set_viewport_size({"width": WIDTHS["phone"], "height": 844})
+    for _ in range(2):  # both languages
+        assert page.locator("header").bounding_box()["height"] <= 130
+        box = page.locator("#stop").bounding_box()
+        assert box["width"] >= 180
+        assert box["height"] >= 54
+        page.click("#language")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert page.locator("#stop").bounding_box()["y"] >= 0
+    banner = "put($('stale'), 'old'); $('stale').hidden = false; $('stale').getBoundingClientRect().top"
+    assert page.evaluate(banner) > 54  # below Stop, not behind it
+
+
 def test_every_control_is_reached_by_tab_and_shows_its_focus(open_page: Any) -> None:
     page = open_page()
     page.wait_for_selector("#loop:visible")
@@ -245,7 +279,7 @@ def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, conso
     if not webgl:
         page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null;")
         page.reload()
-    found = dict[str, list[str]]()
+    found, foreign = dict[str, list[str]](), set[str]()
 
     def look(state: str) -> None:
         focused = page.evaluate("document.activeElement.id")
@@ -258,6 +292,7 @@ def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, conso
                     f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in violations
                 ]
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (state, language, name)
+            foreign.update(f"{state}, {language}, {text}" for text in page.evaluate(FOREIGN_TEXTS))
             page.evaluate("document.querySelector('#language').click()")
         page.set_viewport_size({"width": 1280, "height": 900})
         if focused:
@@ -271,3 +306,4 @@ def test_axe_finds_nothing_in_any_state_width_and_language(open_page: Any, conso
     page.wait_for_selector("#login:visible")
     look("signed out")
     assert found == {}, sorted({rule for rules in found.values() for rule in rules})
+    assert foreign == set(), "after a switch of language"

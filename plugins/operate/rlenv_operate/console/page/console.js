@@ -8,7 +8,11 @@ function translate() {
   const other = language === "en" ? "zh" : "en";
   put($("language"), other === "zh" ? "中文" : "English");
   $("language").lang = other;
+  for (const [element, text] of lasting) put(element, text);
+  timingRows = null;
   buildTables();
+  renderEpisodes();
+  renderActs();
   if (replay.shown) replay.show();
   comparison.label();
   loop.translate();
@@ -46,12 +50,12 @@ function connect() {
     if (!mine) return;
     socket = null;
     release();
-    for (const name of waiting.values()) if (name === "stop") put($("notice"), t("not_sent"));
+    for (const name of waiting.values()) if (name === "stop") put($("notice"), () => t("not_sent"));
     waiting.clear();
     if (event.code === 4401) {
       store.set("token", "", sessionStorage);
       token = "";
-      return showLogin(t(me ? "lost_rights" : "bad_token"));
+      return showLogin(me ? "lost_rights" : "bad_token");
     }
     why = "no_console";
     render();
@@ -65,7 +69,7 @@ function showLogin(problem) {
   $("login").hidden = false;
   $("main").hidden = true;
   $("stop").disabled = true;
-  put($("login-error"), problem);
+  put($("login-error"), () => problem && t(problem));
   $("token").focus();
 }
 
@@ -87,7 +91,7 @@ function receive(message) {
       $("take-row").hidden = me.role !== "operate";
       $("name-form").hidden = !me.asks_name;
       if (me.asks_name && store.get("person")) send({ t: "name", name: store.get("person") });
-      put($("me"), `${me.name} (${t(`r_${me.role}`)})`);
+      put($("me"), () => (me ? `${me.name} (${t(`r_${me.role}`)})` : ""));
       if (robot) seeCameras();
       break;
     case "robot":
@@ -98,7 +102,7 @@ function receive(message) {
       if (!replay.shown) scene.load(robot.scene);
       break;
     case "state":
-      if (armed && (message.state === "stopped" || (armed === "seen" && !EPISODE.has(message.state)))) { armed = ""; put($("outcome"), ""); }
+      if (armed && (message.state === "stopped" || (armed === "seen" && !EPISODE.has(message.state)))) { armed = ""; put($("outcome"), ""); put($("loop-outcome"), ""); }
       if (armed && EPISODE.has(message.state)) armed = "seen";
       taken++; state = message; stateAt = performance.now(); tell();
       if (state.live && loop.job("robot")) loop.seenLive = loop.job("robot").began_s;
@@ -115,7 +119,7 @@ function receive(message) {
   schedule();
 }
 
-const EPISODE = new Set(["ready", "running"]);
+const EPISODE = new Set(["ready", "running"]), MOVES = new Set([...EPISODE, "arming", "resetting"]);
 let armed = ""; // whether the outcome says so, and the state has shown it: it goes when that is true no more
 let telling = false;
 function tell() {
@@ -144,12 +148,15 @@ function act(name, more = {}) {
 
 function stop() {
   release();
-  put($("notice"), act("stop") ? t("sending") : t("not_sent"));
+  const key = act("stop") ? "sending" : "not_sent";
+  put($("notice"), () => t(key));
 }
 
+/** What became of an act, with its name where the message does not say it. */
+function outcomeOf({ act, ok, text }) { return ok && (act === "arm" || act === text) ? say(text) : `${t(act)}${t("colon")}${say(text)}`; }
 function takeOutcome(message) {
   waiting.delete(message.id);
-  const line = `${t(message.act)}: ${say(message.text)}`;
+  const line = () => outcomeOf(message);
   if (message.act === "stop") put($("notice"), line);
   const ofLoop = ["start", "end", "enter", "run"].includes(message.act);
   if (ofLoop || message.act === "arm") { put($("loop-outcome"), line); $("loop-outcome").className = message.ok ? "good" : "bad"; }
@@ -178,21 +185,22 @@ function schedule() {
 function lost() {
   if (!socket || !me) return t("no_console");
   if (!state) return t("old_state");
-  if (!state.live) return state.problem;
+  if (!state.live) return say(state.problem);
   return performance.now() - stateAt > 1500 ? t("no_console") : "";
 }
 /** Why the readings are not those of now, in whatever state the robot is. */
 function outdated() {
   if (!me || me.role === "stop") return "";
-  if (typeof state.age_s !== "number") return [t("not_read"), state.unread].filter(Boolean).join(": ");
-  return state.age_s > 1 ? `${t("old_state")}: ${state.age_s.toFixed(1)} s` : "";
+  if (state.readable === false && !MOVES.has(state.state)) return ""; // that is no fault: a note says so
+  if (typeof state.age_s !== "number") return [t("not_read"), say(state.unread)].filter(Boolean).join(t("colon"));
+  return state.age_s > 1 ? `${t("old_state")}${t("colon")}${state.age_s.toFixed(1)} s` : "";
 }
 
 let numbersAt = -1e9; // when the numbers of the robot were written last
 function render() {
   const waits = loop.waits(), gone = $("login").hidden ? lost() : "", stale = waits ? "" : gone || ($("login").hidden ? outdated() : "");
   $("stale").hidden = !stale;
-  put($("stale"), stale ? `${t("not_live")}: ${stale}` : "");
+  put($("stale"), stale ? `${t("not_live")}${t("colon")}${stale}` : "");
   document.body.dataset.live = String(!stale);
   if (robot) { put($("robot"), robot.name); document.title = `${robot.name} – ${state ? t(`s_${state.state}`) : ""}`; }
   if (!state) return;
@@ -238,7 +246,7 @@ function renderActsAllowed(gone) {
 function renderQuestion() {
   $("question").hidden = !question;
   if (!question) return;
-  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.owner_id && question.owner_id !== me.id ? `(${state.mover.owner})` : "", question.owner_id ? "" : question.text];
+  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.owner_id && question.owner_id !== me.id ? `(${state.mover.owner})` : "", question.owner_id ? "" : say(question.text)];
   if (question.kind === "reset" && question.verdict) words.push(question.chosen ? `${t("chosen")}: ${t(question.chosen)}` : t("and_verdict"));
   put($("question-text"), words.filter(Boolean).join(" – "));
 }
@@ -254,7 +262,7 @@ function buildTables() {
   const joints = [], first = robot.commands[0];
   const beside = first ? columnsBeside(first) : [];
   const head = [t("name"), t("range"), t("value"), t("goal"), ...beside.map((sensor) => `${sensor.name} (${sensor.unit})`)];
-  joints.push(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))));
+  joints.push(make("thead", {}, make("tr", {}, ...head.map((text, column) => make("th", { scope: "col", class: column < 2 ? "" : "n", translate: column < 4 ? "yes" : "no" }, text)))));
   const body = make("tbody");
   for (const command of robot.commands) {
     command.elements.forEach((element, index) => {
@@ -262,7 +270,7 @@ function buildTables() {
       const range = make("div", { class: "range" }, mark, goal);
       const value = make("td", { class: "n" }), target = make("td", { class: "n" });
       const others = (command === first ? beside : []).map((sensor) => [sensor, make("td", { class: "n" })]);
-      body.append(make("tr", {}, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
+      body.append(make("tr", { translate: "no" }, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
       jointRows.push({ command, index, element, range, mark, goal, value, target, others });
     });
   }
@@ -271,15 +279,16 @@ function buildTables() {
   const rows = robot.sensors.map((sensor) => {
     const value = make("td"), age = make("td", { class: "n" });
     sensorRows.push({ sensor, value, age });
-    return make("tr", {}, make("th", { scope: "row", title: sensor.meaning }, sensor.name), value, make("td", {}, sensor.unit), age);
+    return make("tr", {}, make("th", { scope: "row", translate: "no", title: sensor.meaning }, sensor.name), value, make("td", { translate: "no" }, sensor.unit), age);
   });
-  const titles = [t("name"), t("value"), t("unit"), t("age")].map((text) => make("th", { scope: "col" }, text));
+  const titles = [t("name"), t("value"), t("unit"), t("age")].map((text, column) => make("th", { scope: "col", class: column < 3 ? "" : "n" }, text));
   $("sensor-table").replaceChildren(make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
   renderEpisodes();
   renderActs();
 }
 
 function renderJoints() {
+  $("joints-note").hidden = state.readable !== false || MOVES.has(state.state);
   for (const { command, index, element, range, mark, goal, value, target, others } of jointRows) {
     const low = command.low[index], high = command.high[index];
     const at = state.sensors?.[command.measured_by]?.[index], aim = state.applied?.[command.name]?.[index];
@@ -293,7 +302,7 @@ function renderJoints() {
       if (name in meter) range.setAttribute(name, meter[name]); else range.removeAttribute(name);
     }
     if (there !== null) goal.style.left = `${there * 100}%`;
-    value.classList.toggle("near", here !== null && (here < 0.02 || here > 0.98));
+    value.classList.toggle("edge", here !== null && (here < 0.02 || here > 0.98));
     put(value, digits(at));
     put(target, digits(aim));
     for (const [sensor, cell] of others) {
@@ -319,7 +328,7 @@ function renderSensors() {
 function renderGoal() {
   const goal = Object.entries(state.mover.goal || {});
   $("goal").hidden = !goal.length;
-  put($("goal"), goal.length ? `${t("goal_of_task")}: ${goal.map(([name, { values, unit }]) => `${name} = ${[values].flat().map((one) => (typeof one === "number" ? digits(one) : one)).join(", ")}${unit === "1" ? "" : ` ${unit}`}`).join("; ")}` : "");
+  put($("goal"), goal.length ? `${t("goal_of_task")}${t("colon")}${goal.map(([name, { values, unit }]) => `${name} = ${[values].flat().map((one) => (typeof one === "number" ? digits(one) : one)).join(", ")}${unit === "1" ? "" : ` ${unit}`}`).join("; ")}` : "");
 }
 const places = () => Object.values(state.mover.goal || {}).filter(({ values, unit }) => unit === "m" && values.length === 3).map(({ values }) => values);
 
@@ -327,18 +336,18 @@ let timingRows = null;
 function renderTiming() {
   const loop = state.loop || {}, mover = state.mover;
   const rows = {
-    holder: mover.owner ? `${mover.owner} (${t("mover")})` : state.holder || t("nobody"),
+    holder: mover.owner ? `${mover.owner} (${t("here")})` : say(state.holder) || t("nobody"),
     mover: [t(mover.phase), mover.owner, mover.recording ? `${mover.recorded} ${t("recorded")}` : t("not_recorded"), mover.task].filter(Boolean).join(", "),
     reading: millis(state.age_s), period: `${digits(loop.period_ms, 2)} ms`, longest: `${digits(loop.longest_ms, 2)} ms`,
     overruns: `${loop.overruns ?? "–"} / ${loop.periods ?? "–"} ${t("periods")}`, late: String(state.late_commands ?? "–"),
-    real_time: state.real_time || "–", held_back: state.guard ? `${state.guard.held_back} (${state.guard.last ?? ""})` : "–",
-    recording: state.recording ? [state.recording.on ? state.recording.run : state.recording.why || t("not_recorded"), state.recording.dropped ? `${t("dropped")} ${state.recording.dropped}` : ""].filter(Boolean).join(", ") : t("not_recorded"),
-    faults: (state.faults || []).join("; ") || "–",
+    real_time: state.real_time || "–", held_back: state.guard ? [state.guard.held_back, state.guard.last && `(${state.guard.last})`].filter((part) => part || part === 0).join(" ") : "–",
+    recording: state.recording ? [state.recording.on ? state.recording.run : say(state.recording.why) || t("not_recorded"), state.recording.dropped ? `${t("dropped")} ${state.recording.dropped}` : ""].filter(Boolean).join(", ") : t("not_recorded"),
+    faults: (state.faults || []).map(say).join("; ") || "–",
   };
   if (!timingRows) {
     timingRows = {};
     const list = Object.keys(rows).flatMap((key) => {
-      timingRows[key] = make("dd");
+      timingRows[key] = make("dd", key === "real_time" ? { translate: "no" } : {});
       return [make("dt", { "data-t": key }, t(key)), timingRows[key]];
     });
     $("timing-list").replaceChildren(...list);
@@ -348,16 +357,17 @@ function renderTiming() {
 }
 
 const clockTime = (seconds) => new Date(seconds * 1e3).toLocaleTimeString(language === "zh" ? "zh-CN" : "en-GB");
-function fill(table, titles, rows) {
+/** Fill a table; ``names`` are the columns of names and figures that no language changes. */
+function fill(table, titles, rows, names = []) {
   const head = make("tr", {}, ...titles.map((key) => make("th", { scope: "col" }, t(key))));
-  const body = rows.map((cells) => make("tr", {}, ...cells.map((text) => make("td", {}, String(text)))));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((text, column) => make("td", names.includes(titles[column]) ? { translate: "no" } : {}, String(text)))));
   table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
 }
 function renderEpisodes() {
-  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), episode.holder, `${t(`s_${episode.state}`)}: ${say(episode.why)}`]));
+  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), say(episode.holder), episode.state === "holding" ? say(episode.why) : `${t(`s_${episode.state}`)}${t("colon")}${say(episode.why)}`]));
 }
 function renderActs() {
-  fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${t(`r_${one.role}`)})`, [t(one.act), one.text].filter(Boolean).join(": "), say(one.outcome)]));
+  fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${t(`r_${one.role}`)})`, [t(one.act), say(one.text)].filter(Boolean).join(t("colon")), say(one.outcome)]));
 }
 
 // -- Cameras ---------------------------------------------------------------------------------------------------
@@ -369,9 +379,10 @@ function buildCameras() {
   const figures = robot.cameras.map((name) => {
     const image = make("img", { alt: name }), age = make("span");
     cameraViews.set(name, { image, age, stamp: 0, busy: false });
-    return make("figure", {}, image, make("figcaption", {}, make("span", {}, name), age));
+    return make("figure", {}, image, make("figcaption", {}, make("span", { translate: "no" }, name), age));
   });
-  $("camera-list").replaceChildren(...(figures.length ? figures : [make("p", { class: "quiet", "data-t": "no_cameras" }, t("no_cameras"))]));
+  $("camera-list").replaceChildren(...figures);
+  document.body.dataset.cameras = String(figures.length);
   seeCameras();
 }
 function seeCameras() { send({ t: "see", cameras: document.hidden ? [] : robot.cameras }); }
@@ -409,14 +420,13 @@ addEventListener("keydown", (event) => {
 /** Send an act of a button, if nothing is missing for it; return whether it was sent. */
 function request(name, more = {}) {
   if (name === "arm" && state && state.state === "stopped" && !$("text").value.trim()) {
-    put($("outcome"), t("need_reason"));
-    put($("loop-outcome"), t("need_reason"));
+    for (const id of ["outcome", "loop-outcome"]) put($(id), () => t("need_reason"));
     $("outcome").className = $("loop-outcome").className = "bad";
     $("text").focus();
     return false;
   }
   const sent = act(name, more);
-  put($("outcome"), sent ? `${t(name)} …` : t("no_console"));
+  put($("outcome"), () => (sent ? `${t(name)} …` : t("no_console")));
   $("outcome").className = "";
   return sent;
 }
@@ -446,7 +456,7 @@ $("login").querySelector("form").addEventListener("submit", (event) => {
   store.set("token", token, sessionStorage);
   connect();
 });
-$("language").addEventListener("click", () => { language = language === "en" ? "zh" : "en"; store.set("language", language); timingRows = null; if (me) put($("me"), `${me.name} (${t(`r_${me.role}`)})`); put($("outcome"), ""); translate(); });
+$("language").addEventListener("click", () => { language = language === "en" ? "zh" : "en"; store.set("language", language); translate(); });
 $("theme").addEventListener("click", () => {
   const dark = (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   document.documentElement.dataset.theme = dark ? "light" : "dark";

@@ -135,7 +135,7 @@ const drawing = (canvasId, noteId) => ({
     });
     return undefined;
   },
-  say(key) { $(noteId).dataset.t = key; put($(noteId), t(key)); $(canvasId).hidden = true; },
+  say(key) { put($(noteId), () => t(key)); $(canvasId).hidden = true; },
   turn(sideways, up) { this.azimuth += sideways; this.elevation = Math.min(1.5, Math.max(-0.3, this.elevation + up)); this.again(); },
   zoom(factor) { this.distance = Math.min(8 * this.extent, Math.max(0.3 * this.extent, this.distance * factor)); this.again(); },
   again() {
@@ -149,6 +149,7 @@ const drawing = (canvasId, noteId) => ({
     const gl = this.gl;
     if (!gl) return;
     if (!model) return void this.say("no_scene");
+    if ($(canvasId).hidden) { $(canvasId).hidden = false; put($(noteId), ""); } // of a robot without a model before
     for (const body of this.bodies) if (body) gl.deleteBuffer(body.buffer);
     this.bodies = [];
     if (!this.marker) {

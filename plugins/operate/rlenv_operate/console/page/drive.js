@@ -6,6 +6,8 @@ const DOWN = ["KeyA", "KeyS", "KeyD", "KeyF", "KeyG", "KeyH", "KeyJ", "KeyK", "K
 const pressed = new Set();
 let engaged = false, device = "keyboard";
 
+/** The keys of each joint, as far as there are keys: "Q/A shoulder_pan". */
+const jointKeys = () => (robot ? robot.commands.flatMap((command) => command.elements) : []).slice(0, UP.length).map((name, index) => `${[UP, DOWN].map((keys) => keys[index].replace("Key", "").replace("Semicolon", ";")).join("/")}\u00a0${name}`).join(", ");
 const size = () => (robot ? robot.commands.reduce((sum, command) => sum + command.elements.length, 0) : 0);
 const mineToMove = () => mayMove() && state && mine() && !state.mover.policy && (state.mover.phase === "armed" || state.mover.phase === "moving");
 
@@ -88,7 +90,7 @@ const xr = {
       $("xr-clutch").hidden = false;
       $("xr-start").dataset.t = "xr_end";
       this.note("xr_on");
-    } catch (error) { this.session = null; put($("xr-note"), `${t("xr_failed")}: ${error.message}`); }
+    } catch (error) { this.session = null; put($("xr-note"), () => `${t("xr_failed")}: ${error.message}`); }
     translate();
   },
   over() {
@@ -99,7 +101,7 @@ const xr = {
     this.note("");
     translate();
   },
-  note(key) { $("xr-note").dataset.t = key; put($("xr-note"), key ? t(key) : ""); },
+  note(key) { put($("xr-note"), () => key && t(key)); },
   get live() { return Boolean(this.session && this.session.visibilityState === "visible"); },
   get wants() {
     if (!this.held) this.spent = false;
@@ -178,5 +180,6 @@ function renderPad() {
   const owner = state.mover.owner;
   const text = state.mover.policy ? t("policy_moves") : engaged ? t("engaged") : mineToMove() ? t("released") : owner && !mine() ? `${owner} ${t("others")}` : t("not_armed");
   put($("clutch"), text);
+  put($("pad-help"), t("pad_help").replace("#", jointKeys()));
 }
 

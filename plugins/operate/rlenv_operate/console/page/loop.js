@@ -35,11 +35,12 @@ const loop = {
   // -- what a person does
   send(step, action, more = {}) {
     const id = nextId++ % 2147483647;
-    if (!send({ t: "job", id, do: action, step, ...more })) return void put($("loop-outcome"), t("no_console"));
+    if (!send({ t: "job", id, do: action, step, ...more })) return void put($("loop-outcome"), () => t("no_console"));
     waiting.set(id, action);
     put($("loop-outcome"), "…");
   },
   show(step) {
+    if (step !== this.step) put($("loop-outcome"), ""); // it was about the other step
     this.step = step;
     for (const name of STEPS) {
       $(`step-${name}`).hidden = name !== step;
@@ -59,7 +60,7 @@ const loop = {
   run() {
     const more = { policy: $("run-policy").value, episodes: Math.max(1, Math.min(100, Number($("run-episodes").value) || 1)), ask: $("run-ask").checked };
     if (!request("arm", more)) return;
-    put($("loop-outcome"), `${t("run")} …`);
+    put($("loop-outcome"), () => `${t("run")} …`);
   },
   arm() { if (request("arm")) { $("pad").scrollIntoView({ block: "center" }); $("pad").focus({ preventScroll: true }); } },
 
@@ -124,6 +125,7 @@ const loop = {
       const [step, action] = button.dataset.jobDo.split(" "), runs = this.runs(step);
       button.disabled = !may || (action === "start" ? (step !== "robot" && runs) || (step !== "robot" && !chosen) || (step === "retrain" && !$("retrain-policy").value) || (step === "calibrate" && !s.needs_calibration) : action === "resume" ? !s.unfinished || runs : action === "enter" ? !this.job(step)?.ask : !runs);
       if (action === "resume" || action === "enter") button.hidden = button.disabled;
+      else if (step === "calibrate") button.hidden = !s.needs_calibration;
     }
     for (const button of document.querySelectorAll("#loop [data-do]")) {
       const like = document.querySelector(`[data-act=${button.dataset.do}]`);
@@ -137,12 +139,13 @@ const loop = {
     put($("run-about"), ready ? `${t("zoo_about")} ${Object.entries(ready.reached).map(([robots, count]) => `${t(`on_${robots.split(" ")[0]}`)} ${count}/${ready.episodes}`).join(", ")}` : "");
     for (const line of document.querySelectorAll("#loop .command")) line.hidden = !line.querySelector("code").textContent;
     for (const id of ["operate", "drive", "timing", "view", "cameras", "joints", "sensors"]) $(id).classList.toggle("nobody", !robot);
+    $("calibrate-anew").hidden = !s.needs_calibration;
     put($("no-calibration"), t(s.needs_calibration ? "calibrate_help" : "no_calibration"));
     put($("loop-folder"), `${t("loop_folder")} ${s.folder}`);
     for (const step of ["robot", "calibrate", "train", "retrain"]) if (this.step === step) this.renderJob(step);
     const mover = state?.mover;
     put($("run-now"), mover?.policy ? `${mover.policy}: ${t("episode")} ${mover.episode} / ${mover.episodes}, ${t(mover.phase)}, ${mover.owner}` : say(mover?.last));
-    put($("record-now"), mover?.recording ? `${mover.recorded} ${t("recorded_episodes")}` : "");
+    put($("record-now"), mover?.recording ? t("recorded_episodes").replace("#", mover.recorded) : "");
     put($("judge-now"), [asked ? $("question-text").textContent : t("judge_none"), this.blind() ? t("blind") : ""].filter(Boolean).join(" "));
     if (mover && mover.recorded !== this.counted && !mover.owner) { this.counted = mover.recorded; send({ t: "results" }); }
   },
@@ -158,13 +161,13 @@ const loop = {
     }
     const made = this.boxes[step], running = job.state === "running";
     const left = job.left_s === null ? "" : t("time_left").replace("#", duration(job.left_s));
-    put(made.state, [t(`j_${job.state}`), job.by, running && !job.ask ? say(job.remark) : "", left].filter(Boolean).join(" – "));
+    put(made.state, [t(`j_${job.state}`), t("by").replace("#", job.by), running && !job.ask ? say(job.remark) : "", left].filter(Boolean).join(" – "));
     made.state.className = job.state === "failed" ? "bad" : job.state === "done" ? "good" : "";
     made.bar.hidden = job.share === null || job.share === undefined;
     made.bar.value = job.share || 0;
     made.bar.setAttribute("aria-label", t("progress"));
     made.ask.hidden = !job.ask;
-    put(made.ask, job.ask ? `${say(job.ask)}${job.remark !== job.ask ? ` (${job.remark})` : ""}` : "");
+    put(made.ask, job.ask ? `${say(job.ask)}${job.remark !== job.ask ? ` (${say(job.remark)})` : ""}` : "");
     made.tail.hidden = !job.tail || (running && step !== "robot");
     made.tail.setAttribute("aria-label", t("output"));
     put(made.tail, job.tail);
@@ -182,14 +185,14 @@ const loop = {
     const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
     line.setAttribute("points", points);
     made.curve.replaceChildren(line);
-    const words = `${t("curve")}: ${digits(values[0], 2)} → ${digits(values[values.length - 1], 2)} (${t("range")} ${digits(low, 2)} – ${digits(high, 2)})`;
+    const words = `${t("curve")}: ${digits(values[0], 2)} → ${digits(values[values.length - 1], 2)} (${t("from_to").replace("#", digits(low, 2)).replace("#", digits(high, 2))})`;
     made.curve.setAttribute("aria-label", words);
     put(made.note, words);
   },
   renderResults() {
     const rows = this.results || [];
-    put($("results-note"), rows.length ? "" : this.problem || t("no_results"));
-    fill($("results"), ["policy", "episodes", "reached", "success", "failure", "discard", "medians"], rows.map((row) => [row.policy || "–", row.episodes, row.reached, row.success, row.failure, row.discard, Object.entries(row.medians).map(([name, value]) => `${name} ${value}`).join(", ")]));
+    put($("results-note"), rows.length ? "" : say(this.problem) || t("no_results"));
+    fill($("results"), ["policy", "episodes", "reached", "success", "failure", "discard", "medians"], rows.map((row) => [row.policy === "teleoperation" ? t("teleop") : row.policy || "–", row.episodes, row.reached, row.success, row.failure, row.discard, Object.entries(row.medians).map(([name, value]) => `${name} ${value}`).join(", ")]), ["policy", "medians"]);
     this.render();
   },
   translate() {

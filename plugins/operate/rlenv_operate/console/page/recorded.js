@@ -13,11 +13,11 @@ const replay = {
     return undefined;
   },
   take(message) {
-    put($("replay-note"), message.problem);
+    put($("replay-note"), () => say(message.problem));
     if (message.list) {
       this.list = message.list;
       const option = (value, text) => make("option", { value }, text), word = (value, key) => make("option", { value, "data-t": key }, t(key));
-      const names = this.list.map((one) => option(one.episode, [one.episode, `${one.seconds} s`, one.task, one.operator, one.verdict].filter((part) => part !== "").join(" · ")));
+      const names = this.list.map((one) => option(one.episode, [one.episode, `${one.seconds} s`, one.task, one.operator, say(one.verdict)].filter((part) => part !== "").join(" · ")));
       $("replay-0").replaceChildren(word("", "live"), ...names);
       $("replay-1").replaceChildren(word("", "none"), word("sim", "simulation"), ...names.map((one) => one.cloneNode(true)));
     } else if (message.log) {
@@ -98,7 +98,7 @@ const comparison = {
     $("compare-begin").hidden = this.begun && (this.pair > 0 || this.busy);
     $("compare-play").disabled = this.kind !== "motion";
     put($("compare-play"), t(this.playing ? "pause" : "play"));
-    put($("compare-note"), this.busy ? "…" : [this.outcome, this.problem || (this.begun && !this.pair ? t("no_pair") : this.drawn ? "" : t("not_drawn"))].filter(Boolean).join(". "));
+    put($("compare-note"), this.busy ? "…" : [say(this.outcome), say(this.problem) || (this.begun && !this.pair ? t("no_pair") : this.drawn ? "" : t("not_drawn"))].filter(Boolean).join(". "));
     $("compare-note").className = this.problem || !this.drawn ? "bad" : "quiet";
   },
   open(logs) {
