@@ -112,6 +112,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = _parsed(argv)
+        if getattr(args, "own_format", None) is not None:
+            from rlenv_robot.data.folder import use_format
+
+            use_format(args.own_format)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
