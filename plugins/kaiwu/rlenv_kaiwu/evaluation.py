@@ -47,7 +47,7 @@ class EvaluatedEpisode:
     refused: int
     success: bool | None
     end: str
-    agent_scores: Mapping[str, float] = field(default_factory=dict)
+    agent_scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
