@@ -110,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for wrong usage or an error that the user can correct, with one line on standard error; 130 if interrupted; 141
         if the reader of the output has gone.
     """
+    args = argparse.Namespace()
     try:
         args = _parsed(argv)
         if (getattr(args, "seed", None) or 0) < 0:
@@ -131,8 +132,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_mendable(error):
             raise
-        print(f"rlenv-robot: {one_line(error)}", file=sys.stderr)
+        print(f"rlenv-robot: {_stopped(error, args) or one_line(error)}", file=sys.stderr)
         return 2
+
+
+def _stopped(error: Exception, args: argparse.Namespace) -> str:
+    """Return the message about a stopped robot of a verb with ``--clear-stop`` that was not given; else nothing."""
+    from hal import RobotStopped
+
+    if not isinstance(error, RobotStopped) or getattr(args, "clear_stop", None) != "":
+        return ""
+    return (
+        f'the robot is stopped: {error.reason}. Look at it, then add --clear-stop "WHAT YOU FOUND" to the command; '
+        "nothing moves before that"
+    )
 
 
 def _is_mendable(error: Exception) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from hal import RobotStopped
 from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
@@ -244,6 +245,21 @@ def test_a_mistake_is_one_line(call: str, capsys: Captured) -> None:
     assert _run(*call.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert MISTAKES[call] in line
+
+
+def test_a_stopped_robot_is_cleared_by_the_option_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise RobotStopped("the cable smoked")
+
+    monkeypatch.setattr("rlenv_robot.cli.run.run", run)
+    words = ["run", "so101-reach", "--policy", "random"]
+    assert _run(*words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'stopped: the cable smoked. Look at it, then add --clear-stop "WHAT YOU FOUND" to the command' in line
+    assert _run(*words, "--clear-stop", "a cable was loose") == 2
+    assert "add --clear-stop" not in capsys.readouterr().err
 
 
 def test_a_trainer_without_its_library_names_what_to_install(
