@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from hal import SourceError
 from hal.errors import missing_plugin, wrong_type
+from recorder.formats.registry import Format
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
@@ -508,6 +509,7 @@ def open_source(
     world: str | None = None,
     cache_bytes: int = BYTES,
     storage_options: Mapping[str, Any] | None = None,
+    format: str | Format | None = None,
     **options: Any,
 ) -> SourceData:
     """Open recorded data in the format that the folder contains.
@@ -541,6 +543,7 @@ def open_source(
         cache_bytes: maximum size of the downloads to keep, bytes; the least recently used are deleted first.
         storage_options: the storage options of the file system of an address, as fsspec takes them, such as
             ``endpoint_url`` of S3.
+        format: a format of your own: ``module:name`` of a `Format`, or the `Format`; others are found by their files.
         options: the options of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
@@ -554,12 +557,12 @@ def open_source(
     reading: dict[str, Any] = {
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
         "time_unit": time_unit, "header": header, "rate_hz": rate_hz, "swap_red_blue": swap_red_blue,
+        "format": format,
     }  # fmt: skip
     known = (*list(inspect.signature(SourceData).parameters)[2:], *reading)
     for name in options:
         if name not in known:
-            hint = ". The format is found from the folder's files" if name == "format" else ""
-            raise UnknownSetting(f"{unknown_name(name, 'option of open_source', known)}{hint}", name)
+            raise UnknownSetting(str(unknown_name(name, "option of open_source", known)), name)
     if not isinstance(path, str | Path | Sequence):
         raise wrong_type("path", path, "a folder such as 'runs', an address, or several of these")
     if isinstance(episodes, str) or not (episodes is None or hasattr(episodes, "__iter__")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ def table(
     reward: ArrayLike | None = None,
     terminated: ArrayLike | None = None,
     rate_hz: float = 50.0,
+    fields: Sequence[Field] = (),
     infos: Sequence[JsonObject] | None = None,
     origin: str = "memory",
     notes: Sequence[str] = (),
@@ -43,13 +44,15 @@ def table(
         terminated: (R,) bool; an episode whose last row is True was ended by its task. All others, and all where this
             is None, count as truncated.
         rate_hz: rows a second.
+        fields: descriptions of observations and actions, found by their names, such as those of a robot's spec: units,
+            ranges and elements, which a task compares. The unit of any other is 1.
         infos: one mapping of plain data for each episode (`Table.episodes`); None for none.
         origin: the path that the data were read from, for messages.
         notes: what was lost or repaired while reading, a sentence each.
 
     Raises:
-        SourceError: arrays differ in length or hold no numbers, an episode has a single row or two places, or the
-            infos are not one for each episode.
+        SourceError: arrays differ in length or hold no numbers, an episode has a single row or two places, the infos
+            are not one for each episode, or a field is of no array or of another shape.
         TypeError: observation or action is no mapping.
     """
     for group, part in (("observation", observation), ("action", action)):
@@ -75,7 +78,7 @@ def table(
     infos = [{}] * len(starts) if infos is None else infos
     if len(infos) != len(starts):
         raise SourceError(f"{origin}: infos are {len(infos)}, expected one for each of {len(starts)} episodes")
-    layout = FrameLayout(_spec("observation", observed), _spec("action", acted))
+    layout = FrameLayout(*_specs(origin, {"observation": observed, "action": acted}, {one.name: one for one in fields}))
     episodes = []
     for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
         if stop - start < 2:
@@ -126,8 +129,15 @@ def _numbers(origin: str, what: str, values: ArrayLike, count: int) -> np.ndarra
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
-def _spec(name: str, arrays: Mapping[str, np.ndarray]) -> Spec:
-    return Spec(name, tuple(Field(key, array.shape[1:], array.dtype.name) for key, array in arrays.items()))
+def _specs(origin: str, groups: Mapping[str, Mapping[str, np.ndarray]], fields: Mapping[str, Field]) -> Iterator[Spec]:
+    known = {name: values.shape[1:] for group in groups.values() for name, values in group.items()}
+    for name, field in fields.items():
+        if known.get(name) != field.shape:
+            what = f"shape {field.shape}, its array has {known[name]}" if name in known else "no array"
+            raise SourceError(f"{origin}: field {name!r} has {what}; arrays are {', '.join(known)}")
+    for group, arrays in groups.items():
+        own = {name: Field(name, values.shape[1:], values.dtype.name) for name, values in arrays.items()}
+        yield Spec(group, tuple(fields.get(name, field) for name, field in own.items()))
 
 
 def _padded(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

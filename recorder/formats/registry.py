@@ -6,9 +6,9 @@ A format comes from one of two places, tried in this order when a path is recogn
 2. Entry points of installed packages, in the group ``rlenv_robot.formats``: name -> a `Format`, or a function without
    arguments that returns one. Our own formats are those of the plug-in ``rlenv_formats``.
 
-Instead of a name, ``module:attribute`` (of a `Format` or such a function) is accepted everywhere. A format's module is
-imported on first use. An entry point that can't be loaded is logged once and does not affect other formats; using it
-by name raises the error.
+A format's module is imported on first use. An entry point that can't be loaded is logged once and does not affect
+other formats; using it by name raises the error. Names of formats may come from data, such as a saved selection: no
+name is a module to import. `rlenv_robot.data.folder.use_format` registers a format that a user names by its module.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def format_names() -> list[str]:
 
 
 def format_of(name: str) -> Format:
-    """Return a format by its name, or by ``module:attribute``.
+    """Return a format by its name.
 
     Raises:
         SourceError: the format is unknown, or its module can't be loaded.
@@ -188,11 +188,11 @@ def format_of(name: str) -> Format:
         return _registered[name]
     if name in _plug_ins():
         return _plug_in(name)
-    if ":" in name:
-        return _resolve(name, f"format {name!r}")
     if name in _IN_PLUGIN:
         raise SourceError(f"format {name!r} is in {missing_plugin(_PLUGIN)}")
-    raise SourceError(f"format {name!r} is unknown, known are {', '.join(format_names())}, or name module:attribute")
+    raise SourceError(
+        f"format {name!r} is unknown, known are {', '.join(format_names())}; --format module:name adds one of your own"
+    )
 
 
 def writable_names() -> list[str]:

@@ -110,8 +110,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         for wrong usage or an error that the user can correct, with one line on standard error; 130 if interrupted; 141
         if the reader of the output has gone.
     """
+    args = argparse.Namespace()
     try:
         args = _parsed(argv)
+        if (getattr(args, "seed", None) or 0) < 0:
+            raise ValueError(f"--seed is {args.seed}, it must be 0 or above")
+        if getattr(args, "own_format", None) is not None:
+            from rlenv_robot.data.folder import use_format
+
+            use_format(args.own_format)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
@@ -125,8 +132,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_mendable(error):
             raise
-        print(f"rlenv-robot: {one_line(error)}", file=sys.stderr)
+        print(f"rlenv-robot: {_stopped(error, args) or one_line(error)}", file=sys.stderr)
         return 2
+
+
+def _stopped(error: Exception, args: argparse.Namespace) -> str:
+    """Return the message about a stopped robot of a verb with ``--clear-stop`` that was not given; else nothing."""
+    from hal import RobotStopped
+
+    if not isinstance(error, RobotStopped) or getattr(args, "clear_stop", None) != "":
+        return ""
+    return (
+        f'the robot is stopped: {error.reason}. Look at it, then add --clear-stop "WHAT YOU FOUND" to the command; '
+        "nothing moves before that"
+    )
 
 
 def _is_mendable(error: Exception) -> bool:
@@ -160,9 +179,15 @@ def _refuse(parser: argparse.ArgumentParser, words: Sequence[str], unknown: Sequ
             break
         parser = inner._name_parser_map[word]
     option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
-    near = difflib.get_close_matches(option, parser._option_string_actions, 1) if option else []
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = _near_option(option, parser)
+    hint = f"did you mean {near!r}? " if near else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}; {hint}{parser.prog} --help lists them")
+
+
+def _near_option(option: str, parser: argparse.ArgumentParser) -> str:
+    """Return the option that a mistyped one most likely means; empty if there is none."""
+    near = difflib.get_close_matches(option, parser._option_string_actions, 1, 0.8)
+    return near[0] if near else ""
 
 
 def _check_installed(words: Sequence[str]) -> None:
@@ -229,7 +254,7 @@ def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
     Args:
         verb: the only verb that is needed, if known: for a verb of the core, no other package is searched.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="rlenv-robot",
         description="One environment for a simulated robot, the real one, and the logs of both.",
         epilog="rlenv-robot VERB --help explains a verb. Begin with: rlenv-robot demo",
@@ -239,6 +264,27 @@ def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
     verbs = VERBS if isinstance(VERBS.get(verb or ""), Verb) else _all_verbs()
     add_verbs(parser, verbs, former=FORMER_VERBS)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Report a mistake in one line: the usage of a verb, which argparse prints before it, has up to thirty."""
+
+    def parse_known_args(  # type: ignore[override]  # argparse has overloads for the type of the namespace
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Keep the words for the message about a mistake."""
+        self._words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with the mistake, and where the arguments are explained."""
+        if message.startswith("the following arguments are required"):  # a mistyped one is why another is missing
+            for word in (word.partition("=")[0] for word in self._words if word.startswith("--")):
+                if word not in self._option_string_actions and (near := _near_option(word, self)):
+                    message = f"{word} is no option, did you mean {near!r}? {message[0].upper()}{message[1:]}"
+                    break
+        hint = "" if "--help" in message else f"; {self.prog} --help explains the arguments"
+        self.exit(2, f"{self.prog}: {message}{hint}\n")
 
 
 def _all_verbs() -> dict[str, Verb | Group]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from rlenv_robot.cli.data.selection import add_own_format
+
 __all__ = ["add", "run"]
 
 
@@ -32,6 +34,7 @@ Examples:
                         help="only the images, without the panel of the agent's observation")  # fmt: skip
     parser.add_argument("--fine", action="store_true", default=None,
                         help="the twin with shadows and smooth edges (default: for a single step)")  # fmt: skip
+    add_own_format(parser)
     parser.set_defaults(run=run)
 
 

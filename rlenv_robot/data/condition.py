@@ -195,7 +195,7 @@ def guarded(
 
 
 def _refusal(text: str, error: str, columns: Mapping[str, str]) -> str:
-    what = f"where: {text!r:.200}"
+    what = f"where: {' '.join(text.split()).removeprefix('( ').removesuffix(' )')!r:.200}"
     if error.startswith("no such column"):
         return f"where: there is no column {error.partition(': ')[2]}; {_columns_are(columns)}"
     if "function" in error:

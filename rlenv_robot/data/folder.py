@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import cast
 
 from hal import SourceError
-from recorder.formats.registry import advice_on, layouts, read_any, sets_in
+from hal.errors import wrong_type
+from recorder.formats.registry import (
+    Format,
+    advice_on,
+    format_names,
+    format_of,
+    layouts,
+    read_any,
+    recognised,
+    register_format,
+    sets_in,
+)
 from recorder.git_lfs import find_git_lfs, is_git_lfs_pointer
 from recorder.names import LOG_NAME
 from recorder.read.addresses import fetched
@@ -15,9 +28,10 @@ from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
 from recorder.table.memory import scratch_folder
 from recorder.table.table import Table
+from rlenv_robot.config.plugins import load_object
 from rlenv_robot.robot_models import load_robot_model
 
-__all__ = ["read_folder", "runs_at"]
+__all__ = ["read_folder", "runs_at", "use_format"]
 
 _LISTED = 8
 
@@ -25,6 +39,58 @@ _LISTED = 8
 def _known() -> str:
     """Return how recorded data look, for messages."""
     return ", ".join([f"{LOG_NAME} in it or below it (our runs)", *layouts()])
+
+
+def use_format(own: str | Format) -> Format:
+    """Add a format of a user's own for this process, and return it. It is tried before the installed formats.
+
+    Args:
+        own: the location ``module:name`` of a `Format`, or of a function that returns one; or the format itself. The
+            module is imported: pass what a person wrote, never a name from data.
+
+    Raises:
+        SourceError: the module can't be imported, it holds no format of that name, or an installed package has
+            another format of its name.
+        TypeError: ``own`` is neither a text nor a format.
+    """
+    if not isinstance(own, str | Format):
+        raise wrong_type("format", own, "module:name of a format of your own, or a Format")
+    found = _own_format(own) if isinstance(own, str) else own
+    if found.name not in format_names() or format_of(found.name) != found:
+        register_format(found)
+    return found
+
+
+@cache
+def _own_format(location: str) -> Format:
+    if ":" not in location:
+        known = "is recognised by its files: leave it out" if location in format_names() else "is unknown"
+        raise SourceError(f"format {location!r} {known}; write module:name of a format of your own")
+    try:
+        found = load_object(location, Path.cwd())
+        found = found() if callable(found) else found
+    except Exception as error:  # whatever a user's function raises
+        text = str(error) if isinstance(error, ValueError) else f"{location} can't be called: {error!r:.300}"
+        raise SourceError(f"format {text}") from error
+    if not isinstance(found, Format):
+        raise SourceError(f"format {location!r} is a {type(found).__name__}, expected rr.Format or a function of one")
+    return cast("Format", found)
+
+
+def _check_recognised(own: Format, places: Sequence[Path]) -> None:
+    """Refuse places where a format of a user's own recognises nothing.
+
+    Raises:
+        SourceError: another format, or none, would read them.
+    """
+    for place in places:
+        at = [place, *(sets_in(place) if place.is_dir() else [])] if place.exists() else []
+        if not at or any((found := recognised(one)) is not None and (found.collects or found == own) for one in at):
+            return
+    raise SourceError(
+        f"format {own.name!r} recognises no data set at {', '.join(map(str, places[:_LISTED]))}: its function "
+        "`recognises` returned False"
+    )
 
 
 def read_folder(
@@ -35,6 +101,7 @@ def read_folder(
     world: str | None = None,
     preferred: str | None = None,
     robot: str | None = None,
+    format: str | Format | None = None,
     **options: object,
 ) -> Table:
     """Recognise the layout of a folder, and read its table.
@@ -48,12 +115,15 @@ def read_folder(
         world: selects among this project's runs, see `recorder.table.load.load_runs`.
         preferred: selects among this project's runs, see `recorder.table.load.load_runs`.
         robot: the robot of mapped columns, whose fields define their units, signs and ranges.
+        format: a format of the user's own, see `use_format`.
         options: the options of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None
             means not given.
 
     Raises:
         SourceError: the folder is missing, has no known layout, or its format lacks an option.
     """
+    if format is not None:
+        _check_recognised(use_format(format), [folder] if isinstance(folder, Path) else folder)
     if robot is not None:
         options["robot"] = load_robot_model(robot)
     with scratch_folder(cache):

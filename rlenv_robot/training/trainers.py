@@ -181,7 +181,10 @@ def offline_trainer(name: str) -> OfflineTrainer:
 def _loaded(table: PluginTable, name: str) -> object:
     if name not in table:
         raise table.unknown(name)
-    return table.load(name)
+    try:
+        return table.load(name)
+    except ModuleNotFoundError as error:  # it names the extra
+        raise ValueError(str(error)) from error
 
 
 def unknown_method(name: str) -> ValueError:

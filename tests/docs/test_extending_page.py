@@ -12,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rlenv_robot as rr
+from hal import SourceError
 from recorder.formats.registry import format_of, unregister_format
 from recorder.table.load import load_runs
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
+from rlenv_robot.data.folder import _own_format
 from rlenv_robot.registry import environment_names, unregister_task
 from rlenv_robot.robot_models import robot_names, unregister_robot
 
@@ -36,7 +39,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     yield tmp_path
-    sys.modules.pop("my_slide", None)
+    for module in ("my_slide", "my_format"):
+        sys.modules.pop(module, None)
+    _own_format.cache_clear()
     unregister_format("slides")
     unregister_task("my-slide-centre")
     unregister_robot("my-slide")
@@ -56,6 +61,58 @@ def test_a_fresh_reader_gets_through_the_page(folder: Path) -> None:
     for name in ("observation_slide_position", "observation_target_position", "action_force", "reward"):
         np.testing.assert_allclose(read.rows[name], recorded.rows[name], rtol=1e-6, err_msg=name)
     assert recorded.layout.sensors.names
+
+
+@pytest.fixture
+def slides(folder: Path) -> str:
+    """Two sets of the page's format, `out.slides` and `more.slides`, and `--format` with its place."""
+    block = next(one for one in blocks("python") if "load_slides" in one)
+    (folder / "my_format.py").write_text(block.replace("rr.register_format(SLIDES)\n", ""))
+    run = ["run", "my_slide:Centre", "--policy", "random", "--episodes", "4", "--record", "runs"]
+    assert main(run) == 0
+    export, _ = (line.split()[1:] for line in blocks("sh")[1].splitlines())
+    assert main(export) == 0
+    assert main([*export[:3], "more.slides", *export[4:]]) == 0
+    unregister_format("slides")
+    return "--format my_format:SLIDES"
+
+
+@pytest.mark.requirement("R6.6")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data ls", "data show out.slides", "data check out.slides", "data plot out.slides --out plot.png",
+        "data replay out.slides --plot replay.png", "data export out.slides parquet --to parquet",
+        "data cut out.slides new.slides --episodes 0", "data merge out.slides more.slides --to new.slides",
+        "data select . --out all.selection.json", "data label out.slides 0 --verdict success",
+        "retrain out.slides --task my_slide:Centre --policy policy.npz --goal hindsight --out better.npz --steps 5000",
+    ],
+)  # fmt: skip
+def test_the_format_of_the_page_needs_no_package(
+    folder: Path, slides: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if words.startswith("retrain"):
+        train = "train my_slide:Centre --method evolution --steps 5000 --out policy.npz"
+        assert main(train.split()) == 0
+    assert main([*words.split(), *slides.split()]) == 0
+    assert not (words.startswith("data ls") and "out.slides" not in capsys.readouterr().out)
+    written = [
+        word for word in words.split() if word.startswith(("plot.", "replay.", "parquet", "new.", "all.", "better."))
+    ]
+    assert all(Path(name).exists() for name in written if name != "parquet")
+
+
+def test_python_names_the_format_too(folder: Path, slides: str) -> None:
+    source = rr.open_source("out.slides", format="my_format:SLIDES")
+    assert source.table.layout.action.fields[0].unit == "N"
+    with pytest.raises(SourceError, match="recognises no data set at runs"):
+        rr.open_source("runs", format="my_format:SLIDES")
+    with pytest.raises(SourceError, match="did you mean 'SLIDES'"):
+        rr.open_source("out.slides", format="my_format:SLIDE")
+    with pytest.raises(SourceError, match="recognised by its files"):
+        rr.open_source("out.slides", format="parquet")
+    with pytest.raises(TypeError, match="module:name"):
+        rr.open_source("out.slides", format=5)  # type: ignore[arg-type]
 
 
 def test_the_profile_names_the_driver(folder: Path) -> None:

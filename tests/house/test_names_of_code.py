@@ -16,7 +16,7 @@ from tests.house.house import SOURCES, listing, shown, tree
 IMPORTERS = {
     "importlib", "import_module", "__import__", "exec_module", "module_from_spec", "spec_from_file_location",
     "spec_from_loader", "runpy", "pkgutil", "exec", "eval", "compile", "pickle", "dill", "marshal", "shelve",
-    "entry_points", "load_object", "load_robot_model", "make_driver",
+    "entry_points", "load_object", "load_robot_model", "make_driver", "use_format", "format_name",
 }  # fmt: skip
 """Names of functions that turn a text or bytes into code that runs."""
 
@@ -56,6 +56,10 @@ PLACES = {
     "rlenv_robot/data/folder.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/open_loop.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/regression.py": ARGUMENT,
+    "rlenv_robot/cli/data/export.py": ARGUMENT,
+    "rlenv_robot/cli/data/selection.py": ARGUMENT,
+    "rlenv_robot/cli/main.py": ARGUMENT,
+    "plugins/curate/rlenv_curate/cli/edit.py": ARGUMENT,
     "rlenv_robot/registry.py": ARGUMENT,
     "rlenv_robot/robot_models.py": ARGUMENT,
     "rlenv_robot/serving/robot_server.py": ARGUMENT,

@@ -105,6 +105,24 @@ def test_no_verb_imports_what_a_set_or_a_log_names(folder: Path) -> None:
         assert codes[f"data show {name}"] == "0", text
 
 
+def test_no_verb_imports_the_format_that_a_selection_or_a_set_names(folder: Path) -> None:
+    """The module of a format counts on the command line alone: `--format notes:arm` is refused by what it holds."""
+    pytest.importorskip("pyarrow")
+    run = recorded(folder / "runs")
+    run_in(folder, VERBS, f"data select runs/{run.name} --out one.selection.json")
+    text = (folder / "one.selection.json").read_text()
+    (folder / "hostile.selection.json").write_text(text.replace('"format": "run"', f'"format": "{HOSTILE}"'))
+    assert HOSTILE in (folder / "hostile.selection.json").read_text()
+    verbs = ("show", "check", "ls", "select", "cut --episodes 0", "export --to parquet")
+    lines = [" ".join(["data", (words := verb.split())[0], "hostile.selection.json",
+                       *(["new"] if len(words) > 1 else []), *words[1:]]) for verb in verbs]  # fmt: skip
+    told = run_in(folder, VERBS, *lines)
+    codes = dict(line.rsplit(": ", 1) for line in told.splitlines() if line.rsplit(": ", 1)[0] in lines)
+    assert codes["data show hostile.selection.json"] == "2", told
+    with pytest.raises(AssertionError, match="ran"):
+        run_in(folder, VERBS, f"data show runs --format {HOSTILE}")
+
+
 def test_no_part_of_the_console_imports_what_a_log_or_a_server_names(folder: Path) -> None:
     """The list of episodes, the replay, the scene, the mover's task, and the handshake with a server."""
     run = recorded(folder / "runs", 5)

@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = PageSettings(**page_options(args))
-    reading = {name: value for name, value in reading_options(args).items() if name not in ("cache", "world")}
+    elsewhere = ("cache", "world", "format")  # --format has added the format already
+    reading = {name: value for name, value in reading_options(args).items() if name not in elsewhere}
     server = BrowseServer(args.sets, settings, reading=reading, index=args.index, selections=args.out)
     with TerminationSignals() as signals, server:
         about = server.collection.about()

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,11 +34,12 @@ class EvaluatedEpisode:
     """The result of an episode.
 
     Attributes:
-        score: sum of the rewards.
+        score: sum of the rewards; with several agents the mean of their sums.
         steps: number of steps, including refused ones.
         refused: number of steps with an illegal action, in which nothing moved.
         success: the task's verdict; None if it gives none.
         end: ``terminated``, ``truncated`` or ``failed``; a failed one, whose environment broke, counts in no score.
+        agent_scores: with several agents, name -> sum of the agent's rewards; empty with one agent.
     """
 
     score: float
@@ -46,6 +47,7 @@ class EvaluatedEpisode:
     refused: int
     success: bool | None
     end: str
+    agent_scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class Evaluation:
         return [episode.score for episode in self.episodes if episode.end != "failed"]
 
     @property
+    def agent_scores(self) -> dict[str, list[float]]:
+        """The scores of each agent in these episodes; empty with one agent."""
+        played = [one.agent_scores for one in self.episodes if one.end != "failed"]
+        return {name: [scores[name] for scores in played] for name in (played[0] if played else ())}
+
+    @property
     def verdicts(self) -> list[bool]:
         """The task's verdicts on these episodes, if it gives any."""
         return [one.success for one in self.episodes if one.end != "failed" and one.success is not None]
@@ -73,14 +81,24 @@ class Evaluation:
     def write(self, path: Path) -> None:
         """Write model, intervals and episodes as JSON."""
         scores, verdicts = self.scores, self.verdicts
-        content: dict[str, object] = {"model": self.model, "episodes": [asdict(episode) for episode in self.episodes]}
+        episodes = [asdict(episode) for episode in self.episodes]
+        if not any(episode.agent_scores for episode in self.episodes):
+            for entry in episodes:
+                del entry["agent_scores"]
+        content: dict[str, object] = {"model": self.model, "episodes": episodes}
         if scores:
-            content |= {"mean_score": float(np.mean(scores)), "mean_score_interval": mean_interval(scores)}
+            content |= _mean(scores)
+        if agents := self.agent_scores:
+            content["agents"] = {name: _mean(own) for name, own in agents.items()}
         if verdicts:
             content |= {"success": float(np.mean(verdicts)), "success_interval": share_interval(verdicts)}
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _mean(scores: Sequence[float]) -> dict[str, object]:
+    return {"mean_score": float(np.mean(scores)), "mean_score_interval": mean_interval(scores)}
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -127,7 +145,9 @@ def evaluate_project(
 
     The agent's ``reset`` begins each episode where it has one. The form of ``exploit`` follows its project: it takes
     what the environment shows and returns an action of the environment; where its parameter is ``list_obs_data`` it
-    takes observations of ``observation_process`` and returns ``ActData`` for ``action_process``. In a project of style
+    takes observations of ``observation_process`` and returns ``ActData`` for ``action_process``. Each of several agents
+    has an agent object with this model, as in the workflow; ``exploit`` takes what its agent observes,
+    and the environment gets the list of actions. In a project of style
     ``batch`` it takes the tensor of all robots' observations, and returns a list with one ``ActData``, whose ``action``
     has all robots' actions.
 
@@ -141,8 +161,8 @@ def evaluate_project(
         seed: seed of the first episode; 0 by default, so that models meet the same episodes.
 
     Raises:
-        ValueError: the number of episodes is not positive, there is no such model, the environment has several agents,
-            or ``exploit`` is missing or returns nothing.
+        ValueError: the number of episodes is not positive, there is no such model, or ``exploit`` is missing or returns
+            nothing.
     """
     with ExitStack() as stack:
         if isinstance(env, Environment):
@@ -155,15 +175,14 @@ def evaluate_project(
         counter = Counter()
         view = make_env(env, project.style, counter, seed or 0, bridge)
         stack.callback(view.close)
-        if len(view.agents) > 1:
-            raise ValueError(f"this environment has agents {', '.join(view.agents)}; evaluation is for one agent")
-        (agent,) = place.make_agents(1)
-        exploit = original(agent, "exploit")
-        original(agent, "load_model")(path=str(ckpt), id=str(number))
+        agents = place.make_agents(max(1, len(view.agents)))
+        for agent in agents:
+            original(agent, "load_model")(path=str(ckpt), id=str(number))
         if isinstance(view, KaiwuEnv):
-            player = _Player(agent, exploit, view, project.style)
+            player = _Player(agents, view, project.style)
             played = [player.play(counter) for _ in range(episodes)]
         else:
+            exploit = original(agents[0], "exploit")
             played = _play_batch(exploit, cast("Any", view), episodes, _batch_settings(project.folder, seed or 0))
         result = Evaluation(number, played)
         result.write(place.out / "evaluation" / f"model-{number}.json")
@@ -171,24 +190,36 @@ def evaluate_project(
 
 
 class _Player:
-    """Play episodes with an agent's ``exploit``, in the shapes of a year."""
+    """Play episodes with the ``exploit`` of an agent, or of one for each agent's name, in the shapes of a year."""
 
-    def __init__(self, agent: object, exploit: Method, view: KaiwuEnv, style: str) -> None:
-        self._agent, self._exploit, self._view, self._style = cast("Any", agent), exploit, view, style
-        self._of_list = next(iter(inspect.signature(exploit).parameters), "") == "list_obs_data"
+    def __init__(self, agents: Sequence[object], view: KaiwuEnv, style: str) -> None:
+        self._agents, self._view, self._style = cast("list[Any]", agents), view, style
+        self._exploits: list[Method] = [original(agent, "exploit") for agent in agents]
+        self._of_list = next(iter(inspect.signature(self._exploits[0]).parameters), "") == "list_obs_data"
 
     def play(self, counter: Counter) -> EvaluatedEpisode:
-        steps, refused, score = counter.steps, counter.refusals, 0.0
+        names = self._view.agents
+        steps, refused, scores = counter.steps, counter.refusals, np.zeros(len(self._agents))
         obs, state = self._parts(self._view.reset({}))
         end = "failed" if obs is None else ""
         if not end:
-            self._begin(obs)
+            for number in range(len(self._agents)):
+                self._begin(number, self._own(obs, number))
         while not end:
-            reward, obs, state, end = self._step(self._choose(obs, state))
-            score += reward
+            acts = [self._choose(number, self._own(obs, number), state) for number in range(len(self._agents))]
+            reward, obs, state, end = self._step(acts if names else acts[0])
+            scores += [float(_of(reward, names, number)) for number in range(len(self._agents))]
         success = state.get("success") if isinstance(state, Mapping) else None
         verdict = None if success is None else bool(success)
-        return EvaluatedEpisode(score, counter.steps - steps, counter.refusals - refused, verdict, end)
+        own = dict(zip(names, scores.tolist(), strict=True)) if names else {}
+        counts = counter.steps - steps, counter.refusals - refused
+        return EvaluatedEpisode(float(scores.mean()), *counts, verdict, end, own)
+
+    def _own(self, obs: Any, number: int) -> Any:
+        """Return what one of several agents observes."""
+        if self._style == "2026":
+            return {**obs, "observation": _of(obs["observation"], self._view.agents, number)}
+        return _of(obs, self._view.agents, number)
 
     def _parts(self, shown: Any) -> tuple[Any, Any]:
         """Return what `KaiwuEnv.reset` has returned, and the state in it."""
@@ -196,31 +227,33 @@ class _Player:
             return shown, None if shown is None else shown["extra_info"]
         return (shown, None) if self._style == "2024" else shown
 
-    def _begin(self, obs: object) -> None:
-        reset = getattr(self._agent, "reset", None)
+    def _begin(self, number: int, obs: object) -> None:
+        reset = getattr(self._agents[number], "reset", None)
         for arguments in ((obs,), ()) if self._style == "2026" else ((), (obs,)):
             if callable(reset) and _takes(reset, *arguments):
                 reset(*arguments)
                 return
 
-    def _choose(self, obs: object, state: object) -> object:
+    def _choose(self, number: int, obs: object, state: object) -> object:
+        agent, exploit = self._agents[number], self._exploits[number]
         if not self._of_list:
-            act = self._exploit({"obs": obs, "extra_info": state} if self._style == "2025" else obs)
+            both = self._style == "2025" and not self._view.agents
+            act = exploit({"obs": obs, "extra_info": state} if both else obs)
         else:
-            process = self._agent.observation_process
+            process = agent.observation_process
             data = process(obs, state) if self._style != "2026" and _takes(process, obs, state) else process(obs)
-            act = self._exploit([data[0] if isinstance(data, tuple) else data])
+            act = exploit([data[0] if isinstance(data, tuple) else data])
             if act is not None:
                 act = act[0][0] if isinstance(act, tuple) else act[0]
-                if hasattr(self._agent, "action_process"):
-                    act = self._agent.action_process(act)
+                if hasattr(agent, "action_process"):
+                    act = agent.action_process(act)
                 elif len(fields := vars(act)) == 1:  # the workflow's own act.NAME
                     (act,) = fields.values()
         if act is None:
-            raise ValueError(f"exploit of {type(self._agent).__name__} returned None: agent.py must define it")
+            raise ValueError(f"exploit of {type(agent).__name__} returned None: agent.py must define it")
         return act
 
-    def _step(self, act: object) -> tuple[float, object, object, str]:
+    def _step(self, act: object) -> tuple[object, object, object, str]:
         answer = self._view.step(act)
         if self._style == "2026":
             reward, obs = answer
@@ -232,7 +265,16 @@ class _Player:
             if obs is None:
                 return 0.0, None, None, "failed"
             ends = (terminated, truncated)
-        return float(score), obs, state, "terminated" if ends[0] else "truncated" if ends[1] else ""
+        return score, obs, state, "terminated" if ends[0] else "truncated" if ends[1] else ""
+
+
+def _of(values: Any, names: Sequence[str], number: int) -> Any:
+    """Return an agent's entry of values by name or by number; a single value is that of every agent."""
+    if not names:
+        return values
+    if isinstance(values, Mapping):
+        return values[names[number]] if names[number] in values else values[number]
+    return values[number] if isinstance(values, Sequence) else values
 
 
 _BATCH_SETTINGS = ("tools/conf/base/eval_env_base.toml", "tools/eval/conf/eval_env_conf.toml")

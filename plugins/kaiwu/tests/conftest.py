@@ -12,6 +12,7 @@ import pytest
 from hal import Field, RobotError, Spec
 from recorder.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
+from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.world import EnvDescription, TimeStep
 
 LENGTH = 6
@@ -71,6 +72,32 @@ class Corridor:
     def stop(self, reason: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Duel(Corridor):
+    """Two walk along corridors of their own, until one is at its end: reward 1 for the winner, -1 for the other."""
+
+    name = "duel"
+    observation = Spec("duel_observation", (Field("blue_cell", (), "int32", 0, LENGTH - 1),
+                                            Field("red_cell", (), "int32", 0, LENGTH - 1)))  # fmt: skip
+    action = Spec("duel_action", (Field("blue_move", (), "int32", 0, 1), Field("red_move", (), "int32", 0, 1)))
+    agents = tuple(Agent(name, {"cell": f"{name}_cell"}, {"move": f"{name}_move"}) for name in ("blue", "red"))
+    layout = FrameLayout(observation, action, agents=("blue", "red"))
+
+    def reset(self, options: Mapping[str, object]) -> TimeStep:
+        self.cells = {"blue": 1, "red": 0}
+        return super().reset(options)
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
+        self.steps += 1
+        self.cells = {name: max(0, cell + (1 if action[f"{name}_move"] else -1)) for name, cell in self.cells.items()}
+        return self._timestep(0.0)
+
+    def _timestep(self, reward: float) -> TimeStep:
+        won = {name for name, cell in self.cells.items() if cell == LENGTH - 1}
+        rewards = {name: 0.0 if not won else 1.0 if name in won else -1.0 for name in self.cells}
+        shown = {f"{name}_cell": np.array(cell, np.int32) for name, cell in self.cells.items()}
+        return TimeStep(shown, rewards, bool(won), self.steps >= 40 and not won, {"steps": self.steps})
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from plugins.kaiwu.tests.conftest import Corridor
+from plugins.kaiwu.tests.conftest import Corridor, Duel
+from rlenv_kaiwu.env import Bridge
 from rlenv_kaiwu.evaluation import evaluate_project, mean_interval, share_interval
 from rlenv_kaiwu.project import open_project
 from rlenv_robot.cli.main import main
@@ -86,6 +87,50 @@ def test_the_verb_reports_episodes_and_intervals(
     assert main(words) == 0
     assert "model 7:" in capsys.readouterr().out
     assert not (out / "ckpt" / "model.ckpt-10.json").exists(), "nothing was learned"
+
+
+SIDES = """
+    def reset(self, observation):
+        self.first = {cell}
+
+    def exploit(self, observation):
+        assert self.first in (0, 1), "the agent's own observation"
+        row = self.table[{cell}]
+        return 1 if row[1] >= row[0] or self.first == 1 else 0
+"""
+
+
+@pytest.mark.parametrize("year", ["document", "2025", "2026"])
+@pytest.mark.parametrize("bare", [False, True])
+def test_each_of_several_agents_plays_and_has_its_score(
+    write_project: WriteProject, tmp_path: Path, capsys: pytest.CaptureFixture[str], year: str, bare: bool
+) -> None:
+    """The form of the public 1v1 projects: an agent for each side, which gets its observation; a list of actions."""
+    cell = "int(observation['observation']['cell'])" if year == "2026" else "int(observation['cell'])"
+    out = tmp_path / "out"
+    folder = with_model(write_project(year), SIDES.format(cell=cell) if bare else BY_LIST, out)
+    words = ["kaiwu", "eval", str(folder), "--env", "plugins.kaiwu.tests.conftest:Duel", "--out", str(out)]
+    assert main([*words, "--episodes", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert "score blue: 1.000 (95 % interval 1.000 to 1.000), 4 episodes" in printed
+    assert "score red: -1.000 (95 % interval -1.000 to -1.000), 4 episodes" in printed
+    written = json.loads((out / "evaluation" / "model-7.json").read_text())
+    assert written["agents"]["red"]["mean_score"] == -1.0
+    assert [(one["agent_scores"], one["steps"]) for one in written["episodes"]] == [({"blue": 1.0, "red": -1.0}, 4)] * 4
+
+
+def test_a_bridge_may_number_what_several_agents_observe(write_project: WriteProject, tmp_path: Path) -> None:
+    class Numbered(Bridge):
+        def observation(self, table: Any) -> object:
+            return list(cast("dict[str, object]", super().observation(table)).values())
+
+        def score(self, reward: Any, table: Any) -> object:
+            return list(reward.values())
+
+    folder = with_model(write_project("2025"), SIDES.format(cell="int(observation['cell'])"), tmp_path / "out")
+    result = evaluate_project(folder, Environment(Duel()), out=tmp_path / "out", episodes=2, bridge=Numbered)
+    assert result.agent_scores == {"blue": [1.0, 1.0], "red": [-1.0, -1.0]}
+    assert result.scores == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

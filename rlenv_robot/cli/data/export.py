@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from rlenv_robot.cli.data.images import add_images, to_write
-from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, location, reading_options
+from rlenv_robot.cli.data.selection import (
+    add_filters,
+    add_reading,
+    chosen,
+    format_name,
+    has_filters,
+    location,
+    reading_options,
+)
 from rlenv_robot.cli.output import counted
 
 __all__ = ["add", "run"]
@@ -26,8 +34,9 @@ Examples:
     parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("out", type=Path, help="a new folder; for robomimic a new file ending in .hdf5")
     parser.add_argument(
-        "--to", required=True, metavar="NAME", help="the format, such as lerobot; a wrong name lists all"
-    )
+        "--to", required=True, metavar="NAME",
+        help="the format, such as lerobot, or module:name of your own; a wrong name lists all",
+    )  # fmt: skip
     add_images(parser)
     words = "lerobot: observation fields that become observation.environment_state, such as target_position"
     parser.add_argument("--environment", metavar="NAMES", default="", help=words)
@@ -45,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.table.combine import subset
     from rlenv_robot.data.folder import read_folder
 
-    data_format, write = writable_format(args.to)
+    data_format, write = writable_format(format_name(args.to))
     if args.out.exists():
         raise ValueError(f"{args.out} exists, and nothing is overwritten; name another")
     if args.environment and "environment" not in data_format.write_options:
@@ -57,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         table = subset(table, chosen(table, args))
     table, filming, left_out = to_write(table, args, data_format)
     notes = [*left_out, *write(table, args.out, *filming, **environment)]
-    print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
+    print(f"{args.out}: {counted(len(table.starts), 'episode')} as {data_format.name}")
     for note in notes:
         print(f"note: {note}")
     return pushing.run(pushing) if pushing else 0

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from recorder.table.table import Table
 
 __all__ = [
-    "Choice", "add_author", "add_filters", "add_reading", "author", "choice", "chooses", "chosen", "filter_options",
-    "has_filters", "instead", "location", "one_run", "provenance", "reading_options", "runs_in",
+    "Choice", "add_author", "add_filters", "add_own_format", "add_reading", "author", "choice", "chooses", "chosen",
+    "filter_options", "format_name", "has_filters", "instead", "location", "one_run", "provenance", "reading_options",
+    "runs_in",
 ]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -87,11 +88,35 @@ def location(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def format_name(text: str) -> str:
+    """Return the name of a format that a person named; one of the person's own, ``module:name``, is added.
+
+    Raises:
+        SourceError: there is no such module, or it holds no format of that name.
+    """
+    from rlenv_robot.data.folder import use_format
+
+    return use_format(text).name if ":" in text else text
+
+
 # -- Options of several verbs -------------------------------------------------------------------------------
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for reading another project's data set."""
+def add_own_format(parser: argparse.ArgumentParser) -> None:
+    """Declare the option for a format of a person's own, which `rlenv_robot.cli.main` adds before the verb runs."""
+    words = "a format of your own, which no package has to declare, such as my_format:SLIDES"
+    parser.add_argument("--format", dest="own_format", metavar="MODULE:NAME", help=words)
+
+
+def add_reading(parser: argparse.ArgumentParser, *, own_format: bool = True) -> None:
+    """Declare the options for reading another project's data set.
+
+    Args:
+        parser: the verb's parser.
+        own_format: whether to declare ``--format``, which some verbs have for what they write.
+    """
+    if own_format:
+        add_own_format(parser)
     parser.add_argument("--columns", metavar="OURS=THEIRS,...", type=_columns,
                         help="columns that replace ours, such as action=actions,observation.state=state; several "
                         "are joined by +")  # fmt: skip
@@ -129,7 +154,7 @@ def reading_options(args: argparse.Namespace) -> JsonDict:
         "columns", "units", "robot", "calibration", "keep_last", "time_unit", "header", "rate_hz", "swap_red_blue",
         "cache", "world",
     )  # fmt: skip
-    return {name: getattr(args, name) for name in names}
+    return {"format": getattr(args, "own_format", None), **{name: getattr(args, name) for name in names}}
 
 
 def _columns(text: str) -> dict[str, str | list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlenv_robot.cli.data.selection import (
     add_filters,
+    add_own_format,
     add_reading,
     filter_options,
     location,
@@ -28,6 +29,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
     parser.description = "List the runs and data sets in folders, one on each line."
     words = "folders or addresses (default: the working directory)"
     parser.add_argument("paths", metavar="path", type=location, nargs="*", default=[], help=words)
+    add_own_format(parser)
     parser.set_defaults(run=run_ls)
 
 

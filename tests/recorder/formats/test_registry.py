@@ -87,8 +87,8 @@ def test_wrong_names_are_refused_with_those_that_exist(cassette: Format) -> None
         format_of("reel")
     with pytest.raises(SourceError, match="only read"):
         registry.writable_format("cassette")
-    with pytest.raises(SourceError, match="no_such_module"):
-        format_of("no_such_module:FORMAT")
+    with pytest.raises(SourceError, match="'tapes_plug_in:make' is unknown"):
+        format_of("tapes_plug_in:make")  # a name may come from data
 
 
 def test_an_entry_point_adds_a_format(tmp_path: Path, installed: Callable[[str], None]) -> None:
@@ -98,7 +98,6 @@ def test_an_entry_point_adds_a_format(tmp_path: Path, installed: Callable[[str],
     assert table is not None
     assert table.rows["observation_x"].tolist() == [0, 1, 2]
     assert format_of("tape").name == "tape"
-    assert format_of("tapes_plug_in:make").name == "cassette"
     assert "tape" in registry.format_names()
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from hal import RobotStopped
 from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
 from rlenv_robot.cli.verbs import Group, Verb, VerbAction, plugin_verbs
+from rlenv_robot.training.trainers import offline_trainer, trainer
 
 
 def _all_verbs() -> dict[str, Verb]:
@@ -214,10 +217,70 @@ def test_the_version(capsys: Captured) -> None:
     assert capsys.readouterr().out == f"rlenv-robot {rlenv_robot.__version__}\n"
 
 
+MISTAKES = {
+    "run so101-reach --polcy random": "--polcy is no option, did you mean '--policy'?",
+    "train so101-reach --methd ppo --out x.npz": "unrecognized arguments: --methd ppo; did you mean '--method'?",
+    "run so101-reach --policy random --episodes three": "argument --episodes: invalid int value: 'three'",
+    "train so101-reach": "the following arguments are required: --out",
+    "train so101-reach --out x.npz --seed abc": "argument --seed: invalid int value: 'abc'",
+    "run so101-reach --policy random --seed -1": "--seed is -1, it must be 0 or above",
+    "retrain runs --out y.npz": "the following arguments are required: --policy",
+    "retrain runs --policy p.npz --out y.npz --goal target_position=far": "'target_position=far' is not a goal",
+    "serve so101.toml --host 300.1.1.1": "arguments: --host 300.1.1.1; rlenv-robot serve --help lists them",
+    "serve so101.toml --rate -1": "unrecognized arguments: --rate -1; rlenv-robot serve --help lists them",
+    "robot calibrate --port /dev/none": "the following arguments are required: file",
+    "data show runs --episodes 3-1": "'3-1' is not a range of episodes; the smaller number comes first",
+    "data show runs --units rad": "invalid choice: 'rad' (choose from",
+    "data check runs --rate abc": "argument --rate: invalid float value: 'abc'",
+    "data export runs out": "the following arguments are required: --to",
+    "data label runs 0 --verdict great": "invalid choice: 'great' (choose from",
+    "policy card nofile.npz": "the following arguments are required: --task, --command",
+    "operate teleop --robot tcp://127.0.0.1:5777 --keys": "argument --keys: expected one argument",
+}
+"""Calls that once printed the usage of their verb, up to 22 lines, or a message that named no option."""
+
+
+@pytest.mark.parametrize("call", MISTAKES)
+def test_a_mistake_is_one_line(call: str, capsys: Captured) -> None:
+    assert _run(*call.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert MISTAKES[call] in line
+
+
+def test_a_stopped_robot_is_cleared_by_the_option_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise RobotStopped("the cable smoked")
+
+    monkeypatch.setattr("rlenv_robot.cli.run.run", run)
+    words = ["run", "so101-reach", "--policy", "random"]
+    assert _run(*words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'stopped: the cable smoked. Look at it, then add --clear-stop "WHAT YOU FOUND" to the command' in line
+    assert _run(*words, "--clear-stop", "a cable was loose") == 2
+    assert "add --clear-stop" not in capsys.readouterr().err
+
+
+def test_a_trainer_without_its_library_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(self: EntryPoint) -> object:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    with pytest.raises(ValueError, match=re.escape("needs torch: pip install 'rlenv-robot[train]'")):
+        trainer("ppo")
+    with pytest.raises(ValueError, match=re.escape("needs torch: pip install 'rlenv-robot[train]'")):
+        offline_trainer("iql")
+
+
 @pytest.mark.parametrize("arguments", [(), ("nonsense",), ("protocol",), ("check", "go", "--steps", "many")])
 def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
     assert _run(*arguments) == 2
-    assert "usage: rlenv-robot" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rlenv-robot")
+    assert line.endswith("--help explains the arguments")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rlenv_robot.cli.data.selection import (
     add_reading,
     chooses,
     chosen,
+    format_name,
     has_filters,
     instead,
     location,
@@ -49,15 +50,17 @@ Examples:
     parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder, or the new data set")
     parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="begin, seconds")
     parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
-    parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the old one)")
+    words = "format of the new data set, or module:name of your own, which reads too (default: that of the old one)"
+    parser.add_argument("--format", metavar="NAME", help=words)
     add_filters(parser)
     add_images(parser.add_argument_group("images of another project's data set"))
-    add_reading(parser)
+    add_reading(parser, own_format=False)
     parser.set_defaults(run=run_cut)
 
 
 def run_cut(args: argparse.Namespace) -> int:
     """Write the new run, and print a summary of it."""
+    args.format = args.format and format_name(args.format)
     from recorder.read.reader import LogReader
     from recorder.table.load import build
     from rlenv_curate.cut import Part
@@ -175,15 +178,17 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "They are only read, and must hold the same fields. Filters apply to each run by itself."
     parser.add_argument("runs", metavar="RUN", type=location, nargs="+", help="a run, a folder of runs, or a data set")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
-    parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the first one)")
+    words = "format of the new data set, or module:name of your own, which reads too (default: that of the first one)"
+    parser.add_argument("--format", metavar="NAME", help=words)
     add_filters(parser)
     add_images(parser.add_argument_group("images of another project's data set"))
-    add_reading(parser)
+    add_reading(parser, own_format=False)
     parser.set_defaults(run=run_merge)
 
 
 def run_merge(args: argparse.Namespace) -> int:
     """Write the new run, and print a summary of it."""
+    args.format = args.format and format_name(args.format)
     from hal import SourceError
 
     formats = [_data_set(path, args) for path in args.runs]

@@ -8,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.data.selection import Choice, add_author, author, choice, chooses, location, one_run, runs_in
+from rlenv_robot.cli.data.selection import (
+    Choice,
+    add_author,
+    add_own_format,
+    author,
+    choice,
+    chooses,
+    location,
+    one_run,
+    runs_in,
+)
 from rlenv_robot.cli.output import counted
 
 if TYPE_CHECKING:
@@ -47,6 +57,7 @@ Examples:
     parser.add_argument("--tag", metavar="WORD,...", type=_words, help="tags to add")
     parser.add_argument("--untag", metavar="WORD,...", type=_words, help="tags to remove")
     add_author(parser, "label")
+    add_own_format(parser)
     parser.set_defaults(run=run_label)
 
 

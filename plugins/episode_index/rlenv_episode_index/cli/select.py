@@ -106,9 +106,13 @@ def _undiscarded(where: str) -> str:
     return f"({where}) and {kept}" if where else kept
 
 
+_NOT_OF_SETS = ("cache", "world", "format")
+"""Options of reading that are not kept with a set; ``--format`` has added the format already."""
+
+
 def _reading(args: argparse.Namespace) -> dict[str, object]:
     options = reading_options(args)
-    return {name: value for name, value in options.items() if value is not None and name not in ("cache", "world")}
+    return {name: value for name, value in options.items() if value is not None and name not in _NOT_OF_SETS}
 
 
 def _list(found: Found, args: argparse.Namespace) -> int:

@@ -219,19 +219,25 @@ def evaluate(args: argparse.Namespace) -> int:
         bridge=_bridge(args), seed=args.seed,
     )  # fmt: skip
     words = {None: "", True: "success", False: "failure"}
+    agents = result.agent_scores
     rows = [
-        (str(number), f"{one.score:.3f}", str(one.steps), str(one.refused), words[one.success], one.end)
+        (
+            str(number), *(f"{one.agent_scores.get(name, 0.0):.3f}" for name in agents),
+            *(() if agents else (f"{one.score:.3f}",)), str(one.steps), str(one.refused), words[one.success], one.end,
+        )
         for number, one in enumerate(result.episodes)
-    ]
-    print_table(f"model {result.model}", ("episode", "score", "steps", "refused", "verdict", "end"), rows)
+    ]  # fmt: skip
+    head = [f"score {name}" for name in agents] or ["score"]
+    print_table(f"model {result.model}", ("episode", *head, "steps", "refused", "verdict", "end"), rows)
     scores, verdicts = result.scores, result.verdicts
     if failed := len(result.episodes) - len(scores):
         print(f"{counted(failed, 'episode')} failed, since the environment did; they count in no score")
     if not scores:
         return 1
-    low, high = mean_interval(scores)
-    print(f"score {sum(scores) / len(scores):.3f} (95 % interval {low:.3f} to {high:.3f}), "
-          f"{counted(len(scores), 'episode')}")  # fmt: skip
+    for name, own in agents.items() or {"": scores}.items():
+        low, high = mean_interval(own)
+        print(f"score {name and name + ': '}{sum(own) / len(own):.3f} (95 % interval {low:.3f} to {high:.3f}), "
+              f"{counted(len(own), 'episode')}")  # fmt: skip
     if verdicts:
         low, high = share_interval(verdicts)
         print(f"success {sum(verdicts)} of {len(verdicts)} (95 % interval {low:.0%} to {high:.0%})")
