@@ -114,6 +114,7 @@ def test_irregular_times_are_told_in_one_sentence(tmp_path: Path) -> None:
         assert not any("jumps" in note for note in table.notes), "irregular rows are not missing ones"
     assert "in 1 episodes" in irregular[0]
     assert "of the usual 32.9" in irregular[0]
+    assert "a policy takes the rows as evenly spaced" in irregular[0]
 
 
 def test_damaged_episodes_are_left_out(tmp_path: Path) -> None:
