@@ -12,9 +12,10 @@ Environment, camera and fields are those of ``lerobot.envs.metaworld``, with ima
 without shadows, and with at most 200 steps. With ``--blind``, the places of the objects are observed as numbers
 (LeRobot's ``observation.environment_state``) in place of the image.
 
-The judge is ``lerobot.scripts.lerobot_eval.eval_policy``, unchanged. A
-folder of LeRobot is judged with LeRobot's own classes; any file that `rlenv_robot.load_policy` opens is judged by the
-same function, asked through an adapter that only renames fields.
+The judge is ``lerobot.scripts.lerobot_eval.eval_policy``, unchanged. A folder of LeRobot is judged with LeRobot's own
+classes; any file that `rlenv_robot.load_policy` opens is judged by the same function, asked through an adapter that
+renames fields alone. In place of a file, ``held`` lets the hand stay where it is, and ``script`` is Meta-World's own,
+the demonstrator without its noise.
 """
 
 from __future__ import annotations
@@ -102,15 +103,52 @@ class SmallMetaworld(lerobot_metaworld.MetaworldEnv):
         return answer
 
 
-class OurFile(PreTrainedPolicy):
-    """A policy that this project opens, as LeRobot's evaluation asks for one."""
+class Judged(PreTrainedPolicy):
+    """A policy of another origin, as LeRobot's evaluation asks for one; nothing in it can be trained."""
 
     config_class, name = ACTConfig, "file"
+
+    def __init__(self) -> None:
+        super().__init__(ACTConfig(device="cpu"))
+
+    def reset(self) -> None:
+        """Begin an episode."""
+
+    def get_optim_params(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def predict_action_chunk(self, batch: dict[str, torch.Tensor], **_: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+    def forward(self, batch: dict[str, torch.Tensor], **_: Any) -> Any:
+        raise NotImplementedError
+
+
+class Held(Judged):
+    """Actions of 0: the hand stays where it is."""
+
+    def select_action(self, batch: dict[str, torch.Tensor], **_: Any) -> torch.Tensor:
+        return torch.zeros(1, 4)
+
+
+class Script(Judged):
+    """Meta-World's script, which is told where the objects are."""
+
+    def __init__(self, env: SmallMetaworld) -> None:
+        super().__init__()
+        self.env = env
+
+    def select_action(self, batch: dict[str, torch.Tensor], **_: Any) -> torch.Tensor:
+        return torch.from_numpy(self.env.expected()[None])
+
+
+class OurFile(Judged):
+    """A policy that this project opens."""
 
     def __init__(self, path: str) -> None:
         import rlenv_robot
 
-        super().__init__(ACTConfig(device="cpu"))
+        super().__init__()
         self.policy = rlenv_robot.load_policy(path)
         self.images = [field.name for field in self.policy.observation if field.is_image]
 
@@ -125,15 +163,6 @@ class OurFile(PreTrainedPolicy):
             image = (batch["observation.image"] * 255).round().to(torch.uint8)
             observed[name] = image.permute(0, 2, 3, 1).numpy()
         return torch.from_numpy(np.asarray(self.policy.act(observed)["target"], np.float32).copy())
-
-    def get_optim_params(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def predict_action_chunk(self, batch: dict[str, torch.Tensor], **_: Any) -> torch.Tensor:
-        raise NotImplementedError
-
-    def forward(self, batch: dict[str, torch.Tensor], **_: Any) -> Any:
-        raise NotImplementedError
 
 
 def demonstrate(env: SmallMetaworld, seed: int) -> list[dict[str, np.ndarray]] | None:
@@ -178,11 +207,12 @@ def record(args: argparse.Namespace) -> None:
     print(f"{args.task}: {kept} of {seed} episodes succeeded, {steps} steps")
 
 
-def opened(path: str) -> tuple[PreTrainedPolicy, PolicyProcessorPipeline, PolicyProcessorPipeline]:
+def opened(path: str, env: SmallMetaworld) -> tuple[PreTrainedPolicy, PolicyProcessorPipeline, PolicyProcessorPipeline]:
     """Return a policy with LeRobot's processors before and after it; those of our files do nothing."""
     if not Path(path).is_dir():
         converters = {"to_transition": policy_action_to_transition, "to_output": transition_to_policy_action}
-        return OurFile(path), PolicyProcessorPipeline(steps=[]), PolicyProcessorPipeline(steps=[], **converters)
+        policy = {"held": Held, "script": lambda: Script(env)}.get(path, lambda: OurFile(path))()
+        return policy, PolicyProcessorPipeline(steps=[]), PolicyProcessorPipeline(steps=[], **converters)
     model = get_policy_class(json.loads((Path(path) / "config.json").read_text())["type"]).from_pretrained(path)
     return model, *make_pre_post_processors(model.config, pretrained_path=path)
 
@@ -192,8 +222,9 @@ def judge(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     nothing = PolicyProcessorPipeline(steps=[])
     for path in args.policy:
-        env = gym.vector.SyncVectorEnv([lambda: SmallMetaworld(args.task, args.blind)])
-        policy, before, after = opened(path)
+        single = SmallMetaworld(args.task, args.blind)
+        env = gym.vector.SyncVectorEnv([lambda single=single: single])
+        policy, before, after = opened(path, single)
         began = time.process_time()
         info = eval_policy(
             env, policy, nothing, nothing, before, after, args.episodes, start_seed=FIRST_JUDGED + args.seed
@@ -227,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verb = verbs.add_parser("judge")
     verb.set_defaults(run=judge)
     verb.add_argument("task")
-    verb.add_argument("policy", nargs="+", help="a folder of LeRobot, or a file of this project")
+    verb.add_argument("policy", nargs="+", help="a folder of LeRobot, a file of this project, held or script")
     verb.add_argument("--episodes", type=int, default=25)
     verb.add_argument("--seed", type=int, default=0)
     for verb in verbs.choices.values():

@@ -334,10 +334,13 @@ def _vector(field: Field) -> _Vector:
 
 def _field_difference(mine: Field, theirs: Field) -> list[str]:
     local, remote = mine.to_dict(), theirs.to_dict()
+    left_out = {"meaning", "convention"}
+    if mine.shape != theirs.shape:
+        left_out |= {"elements", "low", "high"}  # one for each element, so the shape says it all
     lines = [
         f"{mine.name}: {key}: {local.get(key, 'none')} here, {remote.get(key, 'none')} there"
         for key in {**local, **remote}
-        if key not in ("meaning", "convention") and local.get(key) != remote.get(key)
+        if key not in left_out and local.get(key) != remote.get(key)
     ]
     if mine.convention != theirs.convention:
         lines.append(_convention_difference(mine, theirs))

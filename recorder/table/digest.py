@@ -21,7 +21,9 @@ def episode_digest(table: Table, number: int) -> str:
     """Return the digest of an episode's rows: `DIGEST_CHARACTERS` hexadecimal digits.
 
     Equal rows have equal digests in every run or data set that holds them. The episode's number, its metadata and its
-    labels do not count, nor do the numbers of the samples that its frames used, which a copy counts anew.
+    labels do not count, nor do the numbers of the samples that its frames used, which a copy counts anew. The row that
+    ``keep_last`` adds to a truncated episode does not count either, so that a policy that was trained with it names
+    the same episodes.
 
     Args:
         table: any table.
@@ -42,6 +44,9 @@ def episode_digests(table: Table, numbers: Sequence[int] | None = None) -> list[
     digests = []
     for number in range(len(table.starts)) if numbers is None else numbers:
         rows = np.array(table.rows[table.starts[number] : table.stops[number]])
+        if table.episodes[number].get("last_observation") == "repeated" and rows["truncated"][-1]:
+            rows = rows[:-1]
+            rows["truncated"][-1] = True
         for name in uncounted:
             rows[name] = 0
         digests.append(hashlib.sha256(prefix + rows.tobytes()).hexdigest()[:DIGEST_CHARACTERS])

@@ -145,6 +145,11 @@ def test_every_key_changes_digest_and_difference(key: str) -> None:
     assert any(key in line or "only" in line for line in ARM.difference(other))
 
 
+def test_other_shapes_are_a_line_without_their_elements() -> None:
+    one, other = (Spec("arm", (Field("q", (len(names),), elements=tuple(names)),)) for names in ("abc", "xy"))
+    assert one.difference(other) == ["q: shape: [3] here, [2] there"]
+
+
 def test_the_order_changes_the_digest_and_a_meaning_does_not() -> None:
     swapped = Spec("arm", ARM.fields[::-1])
     assert swapped.digest != ARM.digest

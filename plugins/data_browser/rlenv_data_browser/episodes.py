@@ -357,9 +357,9 @@ def _curves(episode: _Episode, points: int) -> JsonDict:
     unit = ""
     try:
         picked = pick_lines(layout, rows)
-        unit = picked.field.unit
+        unit = "" if picked.field.unit == "1" else picked.field.unit
         for at, name in enumerate(picked.names):
-            goal = None if picked.goal is None else picked.goal[:, at]
+            goal = None if picked.goal is None else np.append(np.nan, picked.goal[1:, at])  # row 0 has none
             lines.append({"name": name, "measured": _line(picked.measured[:, at], points), "goal": _line(goal, points)})
     except SourceError:  # nothing that can be drawn, as of texts
         pass

@@ -82,6 +82,7 @@ def test_curves_keep_spikes_and_say_what_is_missing(run: Path, reader: EpisodeRe
     assert (curves["frames"], curves["seconds"], curves["cameras"]) == (FRAMES, 0.96, ["top", "wrist"])
     assert [line["name"] for line in curves["lines"]] == ["0", "1"]
     assert curves["lines"][1]["measured"] == [float(frame) for frame in range(FRAMES)]
+    assert curves["lines"][1]["goal"] == [None, *map(float, range(1, FRAMES))], "the first frame has no command"
     assert curves["reward"] == [0.0] * (FRAMES - 1) + [1.0]
     short = reader.curves(str(run), "1", 6)
     assert len(short["reward"]) <= 6

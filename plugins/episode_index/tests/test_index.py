@@ -219,7 +219,9 @@ def test_options_of_reading_have_their_own_records(data: Path) -> None:
         assert [record["steps"] for record in kept.find()] == [4, 6, 8]
         kept.compute("rows")
         plain.compute("rows")
-        assert len({record["digest"] for record in (*plain.find(), *kept.find())}) == 6
+        digests = [[record["digest"] for record in index.find()] for index in (plain, kept)]
+        assert digests[0] == digests[1], "the row that keep_last adds does not count"
+        assert len(set(digests[0])) == 3
 
 
 # -- columns of packages -----------------------------------------------------------------------------------------

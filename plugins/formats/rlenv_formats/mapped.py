@@ -50,6 +50,8 @@ _JUMP = 1.5
 """A note counts the times between two rows that are longer than this many usual ones: rows may be missing there."""
 _IRREGULAR = 0.1
 """A note tells of episodes in which the times between rows scatter by more than this share of the usual one."""
+_SLOW_NS = 500_000_000
+"""Usual time between rows, nanoseconds, above which a note tells of a guess of seconds too: 250 Hz in ms seem 4 s."""
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 
 _Cameras = dict[str, dict[int, list[FilePart]]]
@@ -234,7 +236,8 @@ class _Reader:
             share, usual_ms = max(self._irregular)
             notes.append(
                 f"time is irregular in {len(self._irregular)} episodes: the times between rows scatter by up to "
-                f"{share:.0%} of the usual {usual_ms:.4g} ms; each row keeps its time, and none is resampled"
+                f"{share:.0%} of the usual {usual_ms:.4g} ms; each row keeps its time, and none is resampled, but a "
+                "policy takes the rows as evenly spaced: where that is wrong, resample the table before"
             )
         if self._jumps:
             notes.append(f"time jumps in {self._jumps} places by over {_JUMP:g} usual steps; rows may be missing there")
@@ -362,15 +365,19 @@ class _Reader:
         values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         if len(values) not in (steps, steps + 1) or values.ndim != len(columns):
             raise SourceError(f"time has shape {values.shape}, expected ({steps},)")
-        if self._unit is None and values.ndim == 1 and values.dtype.kind != "M":
+        guess = self._unit is None and values.ndim == 1 and values.dtype.kind != "M"
+        if guess:
             self._unit = guessed_unit(values[:count])
-            if self._unit != "s":
-                self._guessed.append(f"time seems to be in {self._unit}; otherwise give time_unit= (--time-unit)")
         stamps = stamps_from(values[:count], self._unit or "s")
         between = np.diff(stamps)
         if (scatter := scatter_of(stamps)) > _IRREGULAR:
             self._irregular.append((scatter, float(np.median(between)) / 1e6))
         usual = float(np.median(between)) if len(between) else 0.0
+        if guess and (self._unit != "s" or usual > _SLOW_NS):
+            self._guessed.append(
+                f"time seems to be in {self._unit}, with a row every {usual / 1e9:.3g} s; otherwise give time_unit= "
+                "(--time-unit)"
+            )
         self._jumps += int(np.sum(between > max(_JUMP, 1 + 3 * scatter) * usual))
         if len(stamps) < count:
             period = int(np.median(np.diff(stamps))) if len(stamps) > 1 else 10**9

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hal import SourceError
+from recorder.table.digest import episode_digests
 from rlenv_formats.mapped import load_mapped
 from rlenv_robot.source import open_source
 
@@ -99,6 +100,18 @@ def test_rows_of_one_episode_that_lie_apart_are_told(tmp_path: Path) -> None:
     assert any("rows of one n lie apart" in note for note in table.notes)
 
 
+def test_an_episode_has_one_digest_with_and_without_its_last_action(tmp_path: Path) -> None:
+    lines = [f"{n},{k + n},{k},{int(n == 1 and k == 5)}" for n in range(2) for k in range(6)]
+    (tmp_path / "a.csv").write_text("\n".join(["n,q,u,done", *lines]) + "\n")
+    names = {"observation.q": "q", "action": "u", "episode": "n", "terminated": "done"}
+    kept, short = (load_mapped(tmp_path / "a.csv", names, keep_last=keep) for keep in (True, False))
+    assert (kept.stops - kept.starts).tolist() == [7, 7]
+    assert (short.stops - short.starts).tolist() == [6, 7], "the second one has terminated"
+    assert episode_digests(kept) == episode_digests(short)
+    kept.rows["observation_q"][4] += 1
+    assert episode_digests(kept)[0] != episode_digests(short)[0]
+
+
 def test_irregular_times_are_told_in_one_sentence(tmp_path: Path) -> None:
     names = {"observation.q": "q", "action": "u", "time": "t"}
     rng = np.random.default_rng(0)
@@ -114,6 +127,7 @@ def test_irregular_times_are_told_in_one_sentence(tmp_path: Path) -> None:
         assert not any("jumps" in note for note in table.notes), "irregular rows are not missing ones"
     assert "in 1 episodes" in irregular[0]
     assert "of the usual 32.9" in irregular[0]
+    assert "a policy takes the rows as evenly spaced" in irregular[0]
 
 
 def test_damaged_episodes_are_left_out(tmp_path: Path) -> None:

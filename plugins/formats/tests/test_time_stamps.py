@@ -57,6 +57,16 @@ def test_nanoseconds_since_1970(tmp_path: Path) -> None:
     assert np.diff(table.rows["stamp_ns"]).tolist() == [250_000_000, 500_000_000]
 
 
+def test_a_guess_that_may_be_wrong_is_told_with_the_time_between_rows(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    table = load_mapped(write(tmp_path / "a.csv", [4 * k for k in range(9)]), NAMES)  # 250 Hz in ms, or a row every 4 s
+    assert any("time seems to be in s, with a row every 4 s" in note for note in table.notes)
+    table = load_mapped(tmp_path / "a.csv", NAMES, time_unit="ms")
+    assert not any("seems" in note for note in table.notes)
+    table = load_mapped(write(tmp_path / "b.csv", [k / 30 for k in range(9)]), NAMES)
+    assert not any("seems" in note for note in table.notes)
+
+
 @pytest.mark.parametrize(
     ("times", "word"),
     [

@@ -94,7 +94,8 @@ class ActionScaling(nn.Module):
                 some = next(iter(fields.values()))
                 parts.append(torch.zeros(some.shape[0], field.size, device=some.device))
             else:
-                parts.append(fields[anchor][:, -1].float().flatten(1)[:, : field.size])
+                present = fields[anchor][:, -1].float()
+                parts.append((present.flatten(1) if present.ndim > 1 else present[:, None])[:, : field.size])
         return torch.cat(parts, dim=1)
 
 

@@ -128,6 +128,19 @@ def test_a_small_set_with_a_camera_is_imitated_by_its_nearest_frame(
 
 
 @pytest.mark.slow
+def test_fields_of_one_column_are_learned_from_a_table_of_text(tmp_path: Path) -> None:
+    rows = [f"{n},{k / 20},{np.sin(n + k)},{np.sin(n + k) + 0.1},{-k}" for n in range(3) for k in range(12)]
+    (tmp_path / "arm.csv").write_text("\n".join(["trial,t,q,u,v", *rows]) + "\n")
+    words = ["--columns", "observation.q=q,action.u=u,action.v=v,time=t,episode=trial", "--actions", "relative"]
+    words += ["--method", "nearest", "--chunk", "3", "--held-out", "0", "--out", str(tmp_path / "p.onnx")]
+    assert main(["imitate", str(tmp_path / "arm.csv"), *words]) == 0
+    policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
+    action = policy.act({"q": np.float64(np.sin(3))})
+    assert action["u"].shape == action["v"].shape == ()
+    assert action["u"] == pytest.approx(np.sin(3) + 0.1, abs=1e-5)
+
+
+@pytest.mark.slow
 def test_a_policy_of_percent_drives_an_arm_in_radians(recorded: Path, tmp_path: Path) -> None:
     assert _imitate(recorded, "--units", "percent", "--out", tmp_path / "p.onnx") == 0
     policy, own = (rlenv_robot.load_policy(tmp_path / "p.onnx") for _ in range(2))
