@@ -78,7 +78,9 @@ def table(
     infos = [{}] * len(starts) if infos is None else infos
     if len(infos) != len(starts):
         raise SourceError(f"{origin}: infos are {len(infos)}, expected one for each of {len(starts)} episodes")
-    layout = FrameLayout(*_specs(origin, {"observation": observed, "action": acted}, {one.name: one for one in fields}))
+    given = {one.name: one for one in fields}
+    observation_spec, action_spec = _specs(origin, {"observation": observed, "action": acted}, given)
+    layout = FrameLayout(observation_spec, action_spec)
     episodes = []
     for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
         if stop - start < 2:

@@ -7,7 +7,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.output import INTERRUPTED, one_line
@@ -269,9 +269,7 @@ def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     """Report a mistake in one line: the usage of a verb, which argparse prints before it, has up to thirty."""
 
-    def parse_known_args(  # type: ignore[override]  # argparse has overloads for the type of the namespace
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Keep the words for the message about a mistake."""
         self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)

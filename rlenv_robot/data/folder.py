@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 from hal import SourceError
 from hal.errors import wrong_type
@@ -74,7 +73,7 @@ def _own_format(location: str) -> Format:
         raise SourceError(f"format {text}") from error
     if not isinstance(found, Format):
         raise SourceError(f"format {location!r} is a {type(found).__name__}, expected rr.Format or a function of one")
-    return cast("Format", found)
+    return found
 
 
 def _check_recognised(own: Format, places: Sequence[Path]) -> None:
