@@ -252,7 +252,9 @@ class RobotModel:
         difference = spec.difference(replace(theirs, rate_hz=spec.rate_hz))  # its own loop may be faster
         if difference:
             driver.close()
-            details = f": {'; '.join(difference)}" if theirs.name == spec.name else ""
+            details = ""
+            if theirs.name == spec.name:
+                details = f", another robot of this name: {'; '.join(difference)}; give yours a name of its own"
             raise ValueError(
                 f"the driver {_name_of(self.driver)} drives a {theirs.name!r}, expected {self.name!r}{details}"
             )

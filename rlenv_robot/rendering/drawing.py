@@ -53,7 +53,7 @@ def show_window(title: str, image: np.ndarray) -> None:
     except cv2.error as error:
         raise RobotError(
             "no window can be opened here: a screen and opencv-python (extra 'vision') are needed; "
-            'without a screen use render({"mode": "file", "path": "state.png"})'
+            'without a screen name a file: render({"mode": "file", "path": "state.png"}), or data replay --video FILE'
         ) from error
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rlenv_robot as rr
-from hal import Automatic, Homing
+from hal import Automatic, Homing, Spec
 from hal.robots.so101 import SO101
 from rlenv_robot import registry, robot_models
 from rlenv_robot.config.plugins import PluginTable
@@ -154,6 +154,15 @@ def test_a_driver_that_cannot_be_made_is_one_clear_line(driver: Any, options: di
     with pytest.raises(ValueError, match=problem) as error:
         RobotModel("so101", SO101, driver=driver).make_driver(options)
     assert "\n" not in str(error.value)
+
+
+def test_a_driver_of_another_robot_of_the_same_name_is_told_so() -> None:
+    arm = find_robot_model("so101").make_sim_model(looks=False)
+    fields = [replace(field, high=40.0) if field.name == "joint_velocity" else field for field in SO101.sensors]
+    other = replace(SO101, sensors=Spec(SO101.sensors.name, tuple(fields)))
+    robot_model = RobotModel("so101", other, driver=lambda: SimRobot(arm))
+    with pytest.raises(ValueError, match=r"another robot of this name: .*; give yours a name of its own$"):
+        robot_model.make_driver({})
 
 
 def test_an_environment_drives_a_robot_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
