@@ -15,7 +15,7 @@ from hal.errors import ResetFailed
 from hal.guard import guarded, innermost_guard
 from hal.reset.confirmation import Answer, Cancellable, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
-from hal.robot import Robot, RobotState, check_reset_options, starts_here
+from hal.robot import Robot, RobotState, check_reset_options, is_driven, starts_here
 from hal.wrapper import RobotWrapper
 
 __all__ = ["Homing", "HomingSettings", "towards"]
@@ -101,7 +101,8 @@ class Homing(RobotWrapper):
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the robot: ask for the scene, then go to ``options["start"]`` or home, and settle there.
 
-        With `hal.robot.PRESENT` as start the robot holds the command that it holds already, brought into its range.
+        With `hal.robot.PRESENT` as start the robot holds the command that it holds already, brought into its range; a
+        commanded speed or effort ends.
 
         While a stop is latched the robot is not touched before the scene is confirmed: a refusal leaves the stop
         latched, and the reason to clear it unused.
@@ -212,10 +213,12 @@ class Homing(RobotWrapper):
         return self.spec.commands.validate(start, "start")
 
     def _held(self, robot_state: RobotState) -> dict[str, np.ndarray]:
-        """Return the command that the robot holds, within its range."""
+        """Return the command that holds the robot: what it holds, within its range, without speeds and efforts."""
         held = dict(robot_state.applied)
         for field in self.spec.commands:
-            if not field.is_text:
+            if is_driven(field):
+                held[field.name] = field.nothing
+            elif not field.is_text:
                 held[field.name] = np.clip(held[field.name], *field.bounds).astype(field.numpy_dtype)
         return held
 

@@ -21,7 +21,8 @@ from hal.spec import Spec
 
 __all__ = [
     "DELAYS", "GAINS", "PRESENT", "ROBOT_FILE_ENDINGS", "Actuation", "BatchState", "CameraSpec", "Image", "Range",
-    "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
+    "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "is_driven",
+    "starts_here",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
@@ -439,6 +440,14 @@ def _bounds(plain: Mapping[str, Any]) -> dict[str, Bound]:
     """Return numbers, and tuples of numbers in place of lists and arrays, which have no equality of their own."""
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in plain.items()}
     return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in plain.items()}
+
+
+_EFFORTS = ("N", "N m", "Nm", "N*m", "A")
+
+
+def is_driven(field: Field) -> bool:
+    """Return whether a command is a speed, a force, a torque or a current, by its unit: holding it is moving on."""
+    return field.unit in _EFFORTS or field.unit.endswith("/s")
 
 
 def starts_here(options: Mapping[str, Any]) -> bool:

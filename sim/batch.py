@@ -15,7 +15,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, Fault, RobotError
-from hal.robot import BatchState, RobotSpec
+from hal.robot import BatchState, RobotSpec, is_driven
 from sim.initial_state import InitialState
 from sim.latency.delays import DelayModel
 from sim.model import ImageReader, Rendered, SimModel
@@ -162,7 +162,7 @@ class SimBatch(Simulations):
         self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
         self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
-        self._starts = InitialState(self._batch, sim_model, teleport)
+        self._starts, self._teleport = InitialState(self._batch, sim_model, teleport), teleport
         self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
@@ -247,6 +247,23 @@ class SimBatch(Simulations):
             assert self._draws is not None
             self._delays.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
         return self.batch_state(rows)
+
+    def end_motion(self) -> None:
+        """End commanded speeds and efforts, in all simulations. Positions stay.
+
+        A robot with commanded speeds is at rest then, unless it may not jump (``teleport``), so that it slows down.
+        """
+        driven = [field for field in self._spec.commands if is_driven(field)]
+        for name, target, index, _, _ in self._writers:
+            if (field := self._spec.commands[name]) in driven:
+                target[index] = field.nothing
+        if self._teleport and any(field.unit.endswith("/s") for field in driven):
+            self._qvel[:] = 0.0
+            self.open_batch.forward(None, _VEL)
+        if driven and self._delays is not None:
+            assert self._draws is not None
+            rows = np.arange(self._num)
+            self._delays.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
 
     def batch_state(self, rows: np.ndarray | None = None) -> BatchState:
         """Return the last state again, as new arrays, of all simulations or of those with the given indices."""

@@ -107,7 +107,8 @@ class SimRobot:
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the simulation. ``seed`` seeds the random parts of the start; ``start`` has the commands to start from.
 
-        With `hal.robot.PRESENT` as start it stays as it is, unless this is the first reset.
+        With `hal.robot.PRESENT` as start it stays as it is, unless this is the first reset; commanded speeds and
+        efforts end.
 
         Raises:
             IllegalAction: the start breaks the spec.
@@ -126,6 +127,8 @@ class SimRobot:
             batch = self._batch = self._open()
         if (self._teleport and not here) or is_first:
             batch.reset(None, seeds, starts)
+        elif here:
+            batch.end_motion()
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading

@@ -111,7 +111,7 @@ rr.open_source(7) | a folder such as 'runs'
 rr.open_source("runs", episodes="0") | such as [0, 1]
 rr.open_source("runs", episodes=1) | such as [0, 1]
 rr.open_source("lerobot/pusht") | 'hf://datasets/lerobot/pusht'
-rr.open_source("runs", format="lerobot") | found from the folder's files
+rr.open_source("runs", format="lerobot") | is recognised by its files: leave it out
 rr.open_source("runs", task="so101-reech") | did you mean 'so101-reach'
 data.sample(32) | sample_steps(batch_size)
 data.sample_steps(0) | a whole number from 1

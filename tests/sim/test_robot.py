@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, Robot, RobotError, RobotStopped
+from sim.latency.delays import DelayModel
+from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.robot import SimRobot
 from sim.robots.so101 import REST, so101
+
+WHEEL = """<mujoco><option integrator="implicitfast"/><worldbody><body><joint name="spin" axis="0 1 0"/>
+  <geom type="cylinder" size="0.06 0.015" euler="90 0 0" mass="0.1"/></body></worldbody>
+  <actuator><velocity name="spin" joint="spin" kv="0.02" ctrlrange="-10 10"/></actuator></mujoco>"""
 
 
 def command(torque: Any = (0.1, -0.2), bend: Any = 0.5) -> dict[str, Any]:
@@ -21,6 +27,23 @@ def command(torque: Any = (0.1, -0.2), bend: Any = 0.5) -> dict[str, Any]:
 @pytest.fixture
 def robot(pendulum: SimModel) -> SimRobot:
     return SimRobot(pendulum)
+
+
+@pytest.mark.parametrize("timing", [None, DelayModel(command_delay=0.03)])
+def test_the_start_present_ends_a_commanded_speed(timing: DelayModel | None) -> None:
+    """After a stop it would else go on, also below `Homing`, which repeats what the robot holds."""
+    wheel = SimRobot(from_mjcf(WHEEL, rate_hz=50), timing=timing)
+    turns = {wheel.spec.commands.names[0]: np.array([5.0], np.float32)}
+    homing = Homing(Guard(wheel), Automatic())
+    homing.reset({"seed": 0})
+    for _ in range(20):
+        before = homing.step(turns)
+    assert before.sensors["joint_velocity"] == pytest.approx(5, rel=0.01)
+    homing.stop("somebody is near")
+    after = homing.reset({"start": "present", "clear_stop": "nobody is near"})
+    assert {name: value.tolist() for name, value in after.applied.items()} == {name: [0.0] for name in turns}
+    assert after.sensors["joint_velocity"] == pytest.approx(0, abs=1e-3)
+    assert after.sensors["joint_position"] == pytest.approx(before.sensors["joint_position"], abs=1e-3)
 
 
 def test_a_simulated_robot_has_a_description_before_its_first_reset(robot: SimRobot, pendulum: SimModel) -> None:

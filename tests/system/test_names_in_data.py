@@ -144,7 +144,7 @@ def test_no_part_of_the_console_imports_what_a_log_or_a_server_names(folder: Pat
             try:
                 replays.load(0, simulated=simulated)
             except SourceError as error:
-                assert "unknown" in str(error), error
+                assert "no model of the robot" in str(error), error
             else:
                 raise AssertionError("drawn")
         assert _scene(hostile) is None
