@@ -255,7 +255,8 @@ class _Events(_Stamped):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self._descriptor = os.open(path, os.O_RDWR)
+        self._descriptor, self._is_open = os.open(path, os.O_RDWR), True
+        self._lock = threading.Lock()  # a timer lets go of the stick, perhaps after the end
 
     def press(self) -> None:
         """Hold a shoulder button."""
@@ -272,12 +273,16 @@ class _Events(_Stamped):
     def _put(self, kind: int, code: int, value: int) -> int:
         now_us = time.monotonic_ns() // 1000
         stamp = divmod(now_us, 1_000_000)
-        os.write(self._descriptor, EVENT.pack(*stamp, kind, code, value) + EVENT.pack(*stamp, EV_SYN, 0, 0))
+        with self._lock:
+            if self._is_open:
+                os.write(self._descriptor, EVENT.pack(*stamp, kind, code, value) + EVENT.pack(*stamp, EV_SYN, 0, 0))
         return now_us * 1000
 
     def close(self) -> None:
-        """Close the pipe."""
-        os.close(self._descriptor)
+        """Close the pipe; later events go nowhere."""
+        with self._lock:
+            self._is_open = False
+            os.close(self._descriptor)
 
 
 class _ByHand:
