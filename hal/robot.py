@@ -22,7 +22,7 @@ from hal.spec import Spec
 __all__ = [
     "DELAYS", "GAINS", "PRESENT", "ROBOT_FILE_ENDINGS", "Actuation", "BatchState", "CameraSpec", "Image", "Range",
     "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "is_driven",
-    "starts_here",
+    "is_effort", "starts_here",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
@@ -442,12 +442,17 @@ def _bounds(plain: Mapping[str, Any]) -> dict[str, Bound]:
     return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in plain.items()}
 
 
-_EFFORTS = ("N", "N m", "Nm", "N*m", "A")
+_EFFORTS = ("N", "N m", "Nm", "N*m")
+
+
+def is_effort(field: Field) -> bool:
+    """Return whether a field is a force or a torque, by its unit."""
+    return field.unit in _EFFORTS
 
 
 def is_driven(field: Field) -> bool:
-    """Return whether a command is a speed, a force, a torque or a current, by its unit: holding it is moving on."""
-    return field.unit in _EFFORTS or field.unit.endswith("/s")
+    """Return whether a command is a speed or an effort: a robot that holds such a command moves on."""
+    return is_effort(field) or field.unit.endswith("/s") or (field.unit == "1" and "/s" in field.meaning)
 
 
 def starts_here(options: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hal import EpisodeError, Image, Robot, RobotError, RobotSpec, RobotState
 from hal.errors import wrong_type
-from hal.robot import CLOSE_S
+from hal.robot import CLOSE_S, is_driven, is_effort
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
@@ -29,8 +29,6 @@ from rlenv_kit.robot_probe import (
     RobotProbe,
     check_held,
     copied,
-    is_driven,
-    is_effort,
     is_simulated,
     span_of,
     write_into,

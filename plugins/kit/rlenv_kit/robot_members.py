@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from hal import RobotState
+from hal.robot import is_driven
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import Command, RobotProbe, copied, is_driven, span_of
+from rlenv_kit.robot_probe import Command, RobotProbe, copied, span_of
 from rlenv_kit.robot_stops import away, clear_stop
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 

@@ -8,9 +8,10 @@ import time
 import numpy as np
 
 from hal import Field, RobotState
+from hal.robot import is_driven
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied, is_driven, pairs_of_speeds, resolution, span_of
+from rlenv_kit.robot_probe import RobotProbe, copied, pairs_of_speeds, resolution, span_of
 from rlenv_kit.robot_stops import clear_stop, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import elements_of

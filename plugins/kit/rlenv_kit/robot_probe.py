@@ -21,8 +21,8 @@ from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference, elements_of
 
 __all__ = [
-    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "is_driven",
-    "is_effort", "is_simulated", "pairs_of_speeds", "resolution", "span_of", "write_into",
+    "BoundedRobot", "Command", "MotionBounds", "RobotProbe", "check_held", "copied", "is_simulated",
+    "pairs_of_speeds", "resolution", "span_of", "write_into",
 ]  # fmt: skip
 
 Command = dict[str, np.ndarray]
@@ -92,20 +92,6 @@ def span_of(field: Field) -> np.ndarray:
     low, high = (np.asarray(bound, float) for bound in field.bounds)
     with np.errstate(over="ignore"):
         return np.asarray(np.minimum(high - low, _OPEN_RANGE))
-
-
-_EFFORTS = ("N", "N m", "Nm", "N*m")
-"""Units of forces and torques."""
-
-
-def is_effort(field: Field) -> bool:
-    """Return whether a field is a force or a torque, by its unit."""
-    return field.unit in _EFFORTS
-
-
-def is_driven(field: Field) -> bool:
-    """Return whether a command is a speed or an effort: a robot that holds such a command moves on."""
-    return is_effort(field) or field.unit.endswith("/s") or (field.unit == "1" and "/s" in field.meaning)
 
 
 def pairs_of_speeds(spec: RobotSpec) -> list[tuple[str, str]]:

@@ -13,17 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Image, RobotSpec, RobotState
+from hal.robot import is_driven, is_effort
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import (
-    RobotProbe,
-    copied,
-    is_driven,
-    is_effort,
-    pairs_of_speeds,
-    resolution,
-    span_of,
-    write_into,
-)
+from rlenv_kit.robot_probe import RobotProbe, copied, pairs_of_speeds, resolution, span_of, write_into
 from rlenv_kit.robot_stops import away
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference, elements_of

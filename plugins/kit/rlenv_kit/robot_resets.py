@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, RobotState, RobotStopped
-from hal.robot import PRESENT
+from hal.robot import PRESENT, is_driven, is_effort
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_commands import check_command_kept, check_not_read
-from rlenv_kit.robot_probe import (
-    RobotProbe,
-    check_held,
-    copied,
-    is_driven,
-    is_effort,
-    pairs_of_speeds,
-    span_of,
-)
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, pairs_of_speeds, span_of
 from rlenv_kit.robot_stops import away, clear_stop, refused, stop_reason
 from rlenv_kit.spoilt_commands import partly_spoilt, spoilt
 from rlenv_kit.supervisor import PlannedCheck, check, declared

@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 
 from hal import RobotError, RobotSpec, RobotState, RobotStopped
+from hal.robot import is_driven, is_effort
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, check_held, copied, is_driven, is_effort, pairs_of_speeds, span_of
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, pairs_of_speeds, span_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hal import Field, RobotSpec, SpecError
+from hal.robot import is_driven
 from hal.robots.so101 import CONVENTION, GRASP, HIGH, LOW, forward_kinematics, inverse_kinematics
 from rlenv_operate.episode import bounded_velocity
 from rlenv_robot.robot_env.intervention import ActionBlender
@@ -112,7 +113,7 @@ class Clutch:
         return action
 
     def _is_position(self, field: Field) -> bool:
-        return field.name in self._spec.measured_by or field.unit in _PLACES
+        return (field.name in self._spec.measured_by or field.unit in _PLACES) and not is_driven(field)
 
 
 def _velocities(spec: RobotSpec, field: Field, velocity: float) -> np.ndarray:

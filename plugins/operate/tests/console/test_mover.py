@@ -69,7 +69,10 @@ def test_an_axis_that_nobody_moves_keeps_its_target() -> None:
 
 CRANE = RobotSpec(
     "crane",
-    sensors=Spec("crane_sensors", (Field("at", (2,), "float32", (0.0, 0.0), (0.4, 100.0)),)),
+    sensors=Spec(
+        "crane_sensors",
+        (Field("at", (2,), "float32", (0.0, 0.0), (0.4, 100.0)), Field("pace", (2,), "float32", -3, 3, "m/s")),
+    ),
     commands=Spec(
         "crane_commands",
         (
@@ -77,7 +80,7 @@ CRANE = RobotSpec(
             Field("wheels", (2,), "float32", -0.2, 3.0, "m/s"),
         ),
     ),
-    rate_hz=10, measured_by={"to": "at"},
+    rate_hz=10, measured_by={"to": "at", "wheels": "pace"},
 )  # fmt: skip
 
 
