@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from rlenv_operate.cli.page_options import add_page_options, page_options
-from rlenv_robot.cli.data.selection import add_reading, location, reading_options
+from rlenv_robot.cli.data.selection import add_reading, location, set_options
 from rlenv_robot.cli.output import say
 
 __all__ = ["add", "run"]
@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = PageSettings(**page_options(args))
-    elsewhere = ("cache", "world", "format")  # --format has added the format already
-    reading = {name: value for name, value in reading_options(args).items() if name not in elsewhere}
-    server = BrowseServer(args.sets, settings, reading=reading, index=args.index, selections=args.out)
+    server = BrowseServer(args.sets, settings, reading=set_options(args), index=args.index, selections=args.out)
     with TerminationSignals() as signals, server:
         about = server.collection.about()
         for note in about["notes"]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Choice", "add_author", "add_filters", "add_own_format", "add_reading", "author", "choice", "chooses", "chosen",
     "filter_options", "format_name", "has_filters", "instead", "location", "one_run", "provenance", "reading_options",
-    "runs_in",
+    "runs_in", "set_options",
 ]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -155,6 +155,14 @@ def reading_options(args: argparse.Namespace) -> JsonDict:
         "cache", "world",
     )  # fmt: skip
     return {"format": getattr(args, "own_format", None), **{name: getattr(args, name) for name in names}}
+
+
+def set_options(args: argparse.Namespace) -> JsonDict:
+    """Return the options of `add_reading` that belong to the sets, and not to how they are opened this time.
+
+    ``--format`` has added its format already.
+    """
+    return {name: value for name, value in reading_options(args).items() if name not in ("cache", "world", "format")}
 
 
 def _columns(text: str) -> dict[str, str | list[str]]:

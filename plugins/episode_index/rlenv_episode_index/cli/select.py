@@ -14,7 +14,7 @@ from rlenv_robot.cli.data.selection import (
     author,
     filter_options,
     location,
-    reading_options,
+    set_options,
 )
 from rlenv_robot.cli.output import counted, print_table, progress
 
@@ -106,13 +106,8 @@ def _undiscarded(where: str) -> str:
     return f"({where}) and {kept}" if where else kept
 
 
-_NOT_OF_SETS = ("cache", "world", "format")
-"""Options of reading that are not kept with a set; ``--format`` has added the format already."""
-
-
 def _reading(args: argparse.Namespace) -> dict[str, object]:
-    options = reading_options(args)
-    return {name: value for name, value in options.items() if value is not None and name not in _NOT_OF_SETS}
+    return {name: value for name, value in set_options(args).items() if value is not None}
 
 
 def _list(found: Found, args: argparse.Namespace) -> int:
