@@ -132,7 +132,7 @@ class Held(Judged):
 
 
 class Script(Judged):
-    """Meta-World's script, which is told where the objects are."""
+    """Meta-World's script, which reads where the objects are from the simulator."""
 
     def __init__(self, env: SmallMetaworld) -> None:
         super().__init__()

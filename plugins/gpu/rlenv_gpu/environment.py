@@ -470,7 +470,7 @@ _FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
 
 
 class _RecentMetrics:
-    """What is kept of all episodes' readings, as `rlenv_robot.tasks.episode_rules.RecentMetrics` does."""
+    """The metrics of all episodes' last readings, and the peaks of all, as in `RecentMetrics`, but as tensors."""
 
     def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
         self._task, self._length = task, task.averaged_readings

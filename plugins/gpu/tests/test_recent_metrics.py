@@ -1,4 +1,4 @@
-"""What a device keeps of the readings of an episode is what a batch on the CPU keeps."""
+"""Compare the metrics that an environment on a device keeps of an episode with those of a batch on the CPU."""
 
 from __future__ import annotations
 

@@ -146,10 +146,9 @@ def evaluate_project(
     The agent's ``reset`` begins each episode where it has one. The form of ``exploit`` follows its project: it takes
     what the environment shows and returns an action of the environment; where its parameter is ``list_obs_data`` it
     takes observations of ``observation_process`` and returns ``ActData`` for ``action_process``. Each of several agents
-    has an agent object with this model, as in the workflow; ``exploit`` takes what its agent observes,
-    and the environment gets the list of actions. In a project of style
-    ``batch`` it takes the tensor of all robots' observations, and returns a list with one ``ActData``, whose ``action``
-    has all robots' actions.
+    has an agent object with this model, as in the workflow; ``exploit`` takes what its agent observes, and the
+    environment gets the list of actions. In a project of style ``batch`` it takes the tensor of all robots'
+    observations, and returns a list with one ``ActData``, whose ``action`` has all robots' actions.
 
     Args:
         folder: the project, or its directory.
