@@ -26,6 +26,7 @@ from recorder.log.preferences import read_judgements
 from rlenv_language.chat.preferences import preferences
 from rlenv_language.chat.transcripts import read_transcripts
 from rlenv_language.text.dialogue import Dialogue
+from rlenv_operate.console import mover
 from rlenv_operate.console.access import new_token
 from rlenv_operate.console.mover import MoverSettings
 from rlenv_operate.console.questions import Question
@@ -254,8 +255,9 @@ def test_losing_the_focus_holds_the_robot(open_page: Any, robot: Integrator) -> 
 
 
 def test_a_reload_in_mid_episode_finds_it_and_holds_meanwhile(
-    open_page: Any, served: Server, robot: Integrator
+    open_page: Any, served: Server, robot: Integrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(mover, "GONE_S", 60.0)  # a busy machine loads the page in more than the usual 5 s
     page = open_page()
     page.click("[data-act=arm]")
     state_is(page, "ready")
