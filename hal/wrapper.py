@@ -54,6 +54,9 @@ class RobotWrapper:
         _check_members(robot)
         self._robot = robot
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._robot!r}>"
+
     @property
     def unwrapped(self) -> Robot:
         """The innermost robot, which is not a wrapper."""

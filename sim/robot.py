@@ -83,6 +83,9 @@ class SimRobot:
         self._closed = False
         self._blocked = True  # stopped, closed or never reset: one flag, as every step asks
 
+    def __repr__(self) -> str:
+        return f"<SimRobot {self._spec.name!r}>"
+
     @property
     def spec(self) -> RobotSpec:
         """The robot's description, with its gains and delays."""

@@ -108,6 +108,9 @@ class RemoteRobot:
         timeout_s = settings.connect_timeout_s
         self._stops = StopSender(self.address, self._connection_to, timeout_s, twice=settings.ahead > 0)
 
+    def __repr__(self) -> str:
+        return f"<RemoteRobot at {self.address}>"
+
     @cached_property
     def spec(self) -> RobotSpec:
         """The expected description; without one the server's, for which the client connects without the right to move.

@@ -267,7 +267,7 @@ class VerbAction(argparse._SubParsersAction):
             near = self._near(words[0])
             if self._default is None or not (_is_path(words[0]) or (self._names and not near)):
                 what = "is neither a verb nor a path" if self._default is not None else "is no verb"
-                hint = f", did you mean {near!r}?" if near else ";"
+                hint = f", did you mean {near!r}?" if near else _environment_hint(words[0])
                 parser.error(f"{words[0]!r} {what}{hint} verbs are {', '.join(self.verbs)}")
             words = [self._default, *words]
         elif words[0] in self._new_names and sys.stderr.isatty():
@@ -288,6 +288,18 @@ class VerbAction(argparse._SubParsersAction):
             if isinstance(definition, Group):
                 names |= {name: f"{group} {name}" for name in definition.verbs if name not in names}
         return next((names[name] for name in difflib.get_close_matches(word, names, 1, 0.7)), "")
+
+
+def _environment_hint(word: str) -> str:
+    """Return what follows in a message about a word that is no verb: how to run the environment that it may mean."""
+    import difflib
+
+    from rlenv_robot.registry import environment_names
+
+    for name in difflib.get_close_matches(word, environment_names(), 1, 0.7):
+        verb = f"'rlenv-robot run {name}'"
+        return f", it is an environment: {verb} runs it;" if name == word else f", did you mean {verb}?"
+    return ";"
 
 
 def _is_path(word: str) -> bool:

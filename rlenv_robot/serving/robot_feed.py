@@ -32,6 +32,8 @@ _IMAGE_POLL_S = 0.01
 
 _KEPT_EPISODES = 100
 
+_NOT_YET = "not connected yet"
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -48,7 +50,7 @@ class Look:
     spec: RobotSpec | None = None
     snapshot: Snapshot | None = None
     came_s: float = 0.0
-    problem: str = "not connected yet"
+    problem: str = _NOT_YET
     cameras: tuple[str, ...] = ()
 
 
@@ -207,7 +209,11 @@ class RobotFeed:
         return look
 
     def _say(self, look: Look) -> None:
-        self._look = look
+        before, self._look = self._look.problem, look
+        if look.problem and before in ("", _NOT_YET):
+            _log.warning("%s can't be followed, and is tried again until it can: %s", self._address, look.problem)
+        elif before and not look.problem:
+            _log.info("following %s", self._address)
         self._on_news("state")
 
     def _follow_images(self, pictures: Any, over: threading.Event) -> tuple[tuple[str, ...], threading.Thread | None]:

@@ -50,3 +50,8 @@ def test_an_environment_says_what_it_is(env: rr.Environment) -> None:
     assert repr(env) == f"<Environment 'so101-reach': new, env_id {env.env_id!r}>"
     env.reset()
     assert repr(env) == f"<Environment 'so101-reach': running, frame 0, env_id {env.env_id!r}>"
+
+
+def test_a_robot_says_what_it_is() -> None:
+    assert repr(rr.robot("so101")) == "<Guard of <SimRobot 'so101'>>"
+    assert repr(rr.robot("so101", "tcp://127.0.0.1:5999")).endswith("<RemoteRobot at tcp://127.0.0.1:5999>>")

@@ -194,6 +194,8 @@ def test_a_verb_of_a_group_is_still_known_without_it(verb: str, capsys: Captured
         (("evaluate",), "did you mean 'run'?"),
         (("data", "list"), "did you mean 'data ls'?"),
         (("robot", "statsu"), "did you mean 'status'?"),
+        (("so101-reach",), "'so101-reach' is no verb, it is an environment: 'rlenv-robot run so101-reach' runs it; "),
+        (("so101-reech",), "'so101-reech' is no verb, did you mean 'rlenv-robot run so101-reach'? verbs are demo, "),
         (("dev", "nonsense"), "'nonsense' is no verb; verbs are profile, completion, "),
     ],
 )

@@ -105,3 +105,14 @@ def test_images_are_the_newest_of_each_camera(monkeypatch: pytest.MonkeyPatch, s
     feed._listen(Listener(), threading.Event())  # type: ignore[arg-type]
     assert feed.images == {"wrist": image}
     assert shown == ["image", "closed"]
+
+
+@pytest.mark.slow
+def test_a_server_that_never_answers_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    feed = RobotFeed("tcp://127.0.0.1:9")
+    attempts = list[str]()
+    feed.start(attempts.append)
+    until(lambda: len(attempts) >= 2, 60.0)
+    feed.close()
+    (told,) = caplog.messages
+    assert told.startswith("tcp://127.0.0.1:9 can't be followed, and is tried again until it can: ")
