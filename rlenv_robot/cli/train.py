@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import statistics
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -376,13 +377,17 @@ def checked_output(
         steps: the number of steps of the training; None for no limit.
 
     Raises:
-        ValueError: the extension is wrong, the folder is missing, or no time or steps are left to search.
+        ValueError: the extension is wrong, the folder is missing or can't be written to, or no time or steps are left.
     """
     path = Path(name)
     if path.suffix not in endings:
         raise ValueError(f"--out is {name!r}, but a policy file of this method ends in {' or '.join(endings)}")
     if not path.parent.is_dir():
         raise ValueError(f"--out is {name!r}, but there is no folder {str(path.parent)!r}; make it first")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(f"--out is {name!r}, but its folder can't be written to: {error.strerror}") from None
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds is {seconds}, it must be above 0")
     if steps is not None and steps < 1:

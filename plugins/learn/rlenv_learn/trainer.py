@@ -133,6 +133,7 @@ def train_network(
                 progress(point.steps, total, point)
         else:
             kept.path.unlink(missing_ok=True)
+        folder.mkdir(exist_ok=True)  # not before: a refused call writes nothing
         begun = time.perf_counter() - spent
         first = learning.done + (demos is None or resume)
         try:
@@ -214,7 +215,6 @@ class _Evaluation:
         self.points: list[Point] = []
         self.best: NetworkPolicy | None = None
         self.best_steps = 0
-        folder.mkdir(exist_ok=True)
 
     def restore(self, points: Sequence[Point], best_steps: int) -> None:
         """Go on with a learning curve, whose best policy is among the checkpoints.

@@ -113,6 +113,8 @@ def test_an_interrupted_training_goes_on_at_its_step_with_its_curve(
     assert not Path("p.state").exists()
     assert main([*words, "--resume"]) == 2
     assert "there is no state of a training at p.state; leave out --resume" in capsys.readouterr().err
+    assert main([*words, "--out", "other.npz", "--resume"]) == 2
+    assert not Path("other.checkpoints").exists()
 
 
 def test_a_training_that_is_killed_has_a_state_that_is_seconds_old(

@@ -99,6 +99,11 @@ OFFLINE = pytest.mark.plugin("learn")
         (["so101-reach", "--out", "p.txt", "--method", "ppo"], "ends in .npz or .onnx"),
         (["so101-reach", "--out", "p.npz", "--steps", "0"], "at least 1"),
         (["so101-reach", "--out", "no/p.npz"], "no folder"),
+        pytest.param(
+            ["so101-reach", "--out", "/proc/p.npz"],
+            "its folder can't be written to: No such file",
+            marks=pytest.mark.skipif(not Path("/proc").is_dir(), reason="this kernel has no /proc"),
+        ),
         (["so101-reach", "--out", "p.npz", "--seconds", "0"], "above 0"),
         (["--out", "p.npz"], "--data SET"),
         (["so101-reach", "--out", "p.npz", "--data", "runs", "--method", "evolution"], "in simulation"),
