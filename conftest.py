@@ -185,6 +185,9 @@ def _keep_tier(config: pytest.Config, items: list[pytest.Item]) -> None:
     if chosen is None:
         return
     tiers = [tier_of(item) for item in items]
+    for item, tier in zip(items, tiers, strict=True):
+        if not may_hold(item.path, tier):
+            raise pytest.UsageError(f"{item.nodeid} is of the tier {tier}, which leaves its file out: mend may_hold")
     config.stash[LEFT] = Counter(tier for tier in tiers if tier != chosen)
     config.hook.pytest_deselected(items=[item for item, tier in zip(items, tiers, strict=True) if tier != chosen])
     items[:] = [item for item, tier in zip(items, tiers, strict=True) if tier == chosen]

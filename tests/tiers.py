@@ -88,11 +88,20 @@ def tier_of(item: pytest.Item) -> str:
     return "slow" if item.get_closest_marker("process") and PLUGINS in folders else BASE
 
 
+_SLOW = re.compile(r"\bslow\b|\bIN_BROWSER\b")
+_STARTS = re.compile(r"\bprocess\b|\bstart(_command)?\b|\bnetwork\b")
+"""Words without which a file has no slow test, and no plug-in's file one that starts processes."""
+
+
+@functools.cache
 def may_hold(path: Path, tier: str) -> bool:
     """Return whether a file may have tests of a tier: others need not be imported."""
-    if tier in (BASE, "slow") or not path.name.startswith("test_"):
+    if tier == BASE or not path.name.startswith("test_"):
         return True
-    marked = f'tier("{tier}")' in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    marked = f'tier("{tier}")' in text
+    if tier == "slow":
+        return marked or bool(_SLOW.search(text)) or (PLUGINS in path.parents and bool(_STARTS.search(text)))
     asked = set[str]().union(*asked_packages(path).values())
     return marked or bool(asked & PACKAGES.get(tier, set())) or (tier == "kit" and KIT in path.parents)
 
