@@ -110,8 +110,11 @@ def may_hold(path: Path, tier: str) -> bool:
 def asked_packages(path: Path) -> dict[str, set[str]]:
     """Return the packages without which a file's tests skip: of each function, and under ``""`` of the whole module."""
     asked: dict[str, set[str]] = {}
+    text = path.read_text(encoding="utf-8")
+    if "importorskip" not in text and "find_spec" not in text:
+        return asked
     installed = set[str]().union(*PACKAGES.values())
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+    for statement in ast.parse(text).body:
         scope = asked.setdefault(statement.name if isinstance(statement, ast.FunctionDef) else "", set())
         words = {str(node.value) for node in ast.walk(statement) if isinstance(node, ast.Constant)}
         for node in ast.walk(statement):
