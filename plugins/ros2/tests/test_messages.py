@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from rlenv_ros2.messages import MAX_BYTES, NO_HASH, TRIGGER, MessageError, MessageTypes, check_domain, dds_name
+from rlenv_ros2.messages import MAX_FIELD_BYTES, NO_HASH, TRIGGER, MessageError, MessageTypes, check_domain, dds_name
 
 pytest.importorskip("rosbags")
 
@@ -65,7 +65,7 @@ def test_damaged_bytes_are_refused_or_read_and_nothing_else_happens() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0\1\0\0" + b"\xff" * 60, bytes(MAX_BYTES + 1), b"\0\1\0\0" + b"\xff\xff\xff\x7f" * 40]
+    "data", [b"", b"\0\1\0\0" + b"\xff" * 60, bytes(MAX_FIELD_BYTES + 1), b"\0\1\0\0" + b"\xff\xff\xff\x7f" * 40]
 )
 def test_lengths_that_lie_are_refused_at_once(data: bytes) -> None:
     with pytest.raises(MessageError):
