@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -75,11 +75,11 @@ class _Others:
             raise NotTried("no single environment was given to compare with")
         env = self._single()
         try:
-            self._follow(env, probe.actions(MOST_STEPS))
+            self._follow(env, probe.each_action(MOST_STEPS))
         finally:
             env.close()
 
-    def _follow(self, env: StandardEnvironment, actions: list[dict[str, np.ndarray]]) -> None:
+    def _follow(self, env: StandardEnvironment, actions: Iterable[dict[str, np.ndarray]]) -> None:
         probe = self._probe
         table, one = probe.reset(), env.reset({"seed": probe.seed})
         self._same(table, one, 0)

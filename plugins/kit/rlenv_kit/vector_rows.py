@@ -8,7 +8,7 @@ import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked, copied_values, deep_difference
+from rlenv_kit.tables import STANDARD_CODES, Unchecked, copied_values, deep_difference
 from rlenv_kit.vector_probe import VectorProbe, check_rows, left_difference, reward_of, row_difference
 from rlenv_robot.tasks.agents import agents_of, messages
 
@@ -64,10 +64,25 @@ def illegal_rows(probe: VectorProbe, row: int) -> Iterator[tuple[str, Callable[[
 
     yield "another frame_no", stale
 
+    def old(request: dict[str, Unchecked]) -> None:
+        numbers = np.array(request["frame_no"])
+        numbers[row] -= 1
+        request["frame_no"] = numbers
+
+    yield "another frame_no, of the frame before", old
+
+
+_CODES: Mapping[str, frozenset[str]] = {
+    "its range": frozenset({"range", "dtype"}), "not a number": frozenset({"not_finite", "range", "dtype"}),
+    "another frame_no": frozenset({"frame_no"}),
+}  # fmt: skip
+"""Words of an illegal action -> the standard codes that its error may have."""
+
 
 class _Refusals:
     def __init__(self, probe: VectorProbe) -> None:
         self._probe = probe
+        self._errors: dict[str, tuple[int, Mapping[str, Unchecked]]] = {}
 
     @check(
         "refusals", "an illegal action is refused in its own row, and the others move", "6.2.1-6 6.2.1-7", "rows apart"
@@ -119,6 +134,7 @@ class _Refusals:
             if problem:
                 raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         self._check_named(error[row], what, where)
+        self._check_error(error[row], what, row, where)
         table, reward = probe.step(probe.request(table, actions[2]))
         if row in (table.get("extra_info", {}).get("error") or {}):
             raise Failed(f"{where}: the legal action after it has an error", "an error is reported for its own action")
@@ -135,6 +151,25 @@ class _Refusals:
         names = self._probe.envs.action.names
         if named in names and wrong in names and named != wrong:
             raise Failed(f"{where}: the error names the field {named!r}", "an error names what is wrong")
+
+    def _check_error(self, error: Unchecked, what: str, row: int, where: str) -> None:
+        """Check the code and the message of an error, which are the same in each row."""
+        if isinstance(error, str) and not error.strip():
+            raise Failed(f"{where}: the error is an empty text", "an error says what is wrong")
+        if not isinstance(error, Mapping):
+            return
+        text = error.get("message", "?")
+        if not isinstance(text, str) or not text.strip():
+            raise Failed(f"{where}: the error's message is {text!r:.60}", "an error says what is wrong")
+        due = next((codes for words, codes in _CODES.items() if words in what), frozenset[str]())
+        code = error.get("code")
+        if code in STANDARD_CODES and due and code not in due:
+            raise Failed(f"{where}: the error's code is {code!r}", f"it is {' or '.join(sorted(due))}")
+        number, before = self._errors.setdefault(what, (row, error))
+        for key in ("code", "field", "index"):
+            if deep_difference(before.get(key), error.get(key), key):
+                raise Failed(f"{what}: the error's {key} is {before.get(key)!r} in row {number}, and "
+                             f"{error.get(key)!r} in row {row}", "each row is told the same of it")  # fmt: skip
 
     def _refuse_all(self, actions: list[dict[str, np.ndarray]]) -> None:
         """Make the actions of all rows but one illegal at once."""
@@ -203,7 +238,9 @@ class _Refusals:
         "messages", "a message is its sender's and reaches the others, a refused one nobody", "B.3.2-3", "rows apart"
     )
     def messages(self, probe: VectorProbe) -> None:
-        agents = agents_of(getattr(probe.envs, "task", probe.envs))
+        known = getattr(getattr(probe.envs, "task", probe.envs), "agents", ())
+        named = any(not hasattr(agent, "message") for agent in known or ())  # an attribute of another kind
+        agents = () if named else agents_of(getattr(probe.envs, "task", probe.envs))
         table, told = probe.reset(), 0
         for action in probe.actions(12):
             request = probe.request(table, action)
