@@ -336,7 +336,8 @@ class _Tables:
 
     @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "trajectories")
     def inference(self, probe: SourceProbe) -> None:
-        if getattr(probe.source, "mode", "") != "inference":
+        mode = getattr(probe.source, "mode", "")  # of a stranger's source, perhaps of another kind
+        if not isinstance(mode, str) or mode != "inference":
             raise NotTried("the source is not opened for inference")
         probe.init()
         for table in (probe.batch(BATCH), *probe.tables(2)):

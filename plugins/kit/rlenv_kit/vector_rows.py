@@ -9,7 +9,7 @@ import numpy as np
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, Unchecked, copied_values, deep_difference
-from rlenv_kit.vector_probe import VectorProbe, check_rows, left_difference, reward_of, row_difference
+from rlenv_kit.vector_probe import Table, VectorProbe, check_rows, left_difference, reward_of, row_difference
 from rlenv_robot.tasks.agents import agents_of, messages
 
 __all__ = ["illegal_rows", "row_checks"]
@@ -103,12 +103,13 @@ class _Refusals:
         break_it: Callable[[dict[str, Unchecked]], None],
     ) -> None:
         probe = self._probe
-        table, others = probe.reset(), [other for other in range(probe.num) if other != row]
+        others = [other for other in range(probe.num) if other != row]
         straight = probe.walk(actions[:3])
+        at = max(number for number, (frame, _) in enumerate(straight[:3]) if not number or not _is_over(frame, row))
         table = probe.reset()
-        for action in actions[:2]:
+        for action in actions[:at]:
             table, _ = probe.step(probe.request(table, action))
-        before, request = copied_values(table), probe.request(table, dict(actions[2]))
+        before, request = copied_values(table), probe.request(table, dict(actions[at]))
         break_it(request)
         table, reward = probe.step(request)
         where = f"{what} in row {row}"
@@ -125,21 +126,21 @@ class _Refusals:
         if not told:
             raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
         for other in others:
-            usual = straight[3][0].get("extra_info", {}).get("error") or {}  # such as a move that its game forbids
+            usual = straight[at + 1][0].get("extra_info", {}).get("error") or {}  # such as a move that its game forbids
             if isinstance(error, Mapping) and other in error and other not in usual:
                 raise Failed(f"{where}: extra_info['error'] reports row {other}")
-            problem = row_difference(straight[3][0], table, other)
-            if not problem and reward_of(reward, other) != reward_of(straight[3][1], other):
+            problem = row_difference(straight[at + 1][0], table, other)
+            if not problem and reward_of(reward, other) != reward_of(straight[at + 1][1], other):
                 problem = "reward"
             if problem:
                 raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         self._check_named(error[row], what, where)
         self._check_error(error[row], what, row, where)
-        table, reward = probe.step(probe.request(table, actions[2]))
+        table, reward = probe.step(probe.request(table, actions[at]))
         if row in (table.get("extra_info", {}).get("error") or {}):
             raise Failed(f"{where}: the legal action after it has an error", "an error is reported for its own action")
-        problem = row_difference(straight[3][0], table, row)
-        if not problem and reward_of(reward, row) != reward_of(straight[3][1], row):
+        problem = row_difference(straight[at + 1][0], table, row)
+        if not problem and reward_of(reward, row) != reward_of(straight[at + 1][1], row):
             problem = "reward"
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
@@ -294,3 +295,8 @@ class _Refusals:
                         if same and value[1:].any() and value[0].any() and np.array_equal(message[0], value[0]):
                             raise Failed(f"{what} in row 0: the row's {name} arrived as a message",
                                          "a refused action sends none")  # fmt: skip
+
+
+def _is_over(table: Table, row: int) -> bool:
+    """Return whether a row's episode ended with this frame."""
+    return bool(table["terminated"][row] or table["truncated"][row])
