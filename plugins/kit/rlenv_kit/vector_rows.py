@@ -242,14 +242,15 @@ class _Refusals:
         known = getattr(getattr(probe.envs, "task", probe.envs), "agents", ())
         named = any(not hasattr(agent, "message") for agent in known or ())  # an attribute of another kind
         agents = () if named else agents_of(getattr(probe.envs, "task", probe.envs))
-        table, told = probe.reset(), 0
+        table, told, before, times = probe.reset(), 0, dict[str, np.ndarray](), _Times()
         for action in probe.actions(12):
             request = probe.request(table, action)
             table, _ = probe.step(request)
-            sent = table.get("extra_info", {}).get("messages")
+            sent, earlier, before = table.get("extra_info", {}).get("messages"), before, action
             if not isinstance(sent, Mapping):
                 continue
             told += 1
+            times.take(sent, action, earlier)
             self._check_sent(sent, table["extra_info"].get("agents"), action)
             if any(agent.message for agent in agents):
                 place = deep_difference(messages(agents, action), sent, "messages")
@@ -257,6 +258,7 @@ class _Refusals:
                     raise Failed(f"{place} is not what the actions hold", "a message is a part of its sender's action")
         if not told:
             raise NotTried("no table has messages between agents")
+        times.judge()
         self._check_refused(probe.actions(1)[0])
 
     def _check_sent(self, sent: Mapping[str, Unchecked], known: Unchecked, action: Mapping[str, np.ndarray]) -> None:
@@ -295,6 +297,40 @@ class _Refusals:
                         if same and value[1:].any() and value[0].any() and np.array_equal(message[0], value[0]):
                             raise Failed(f"{what} in row 0: the row's {name} arrived as a message",
                                          "a refused action sends none")  # fmt: skip
+
+
+class _Times:
+    """Tell messages that come a step late by the rows in which they are a field of the step before, and not of theirs.
+
+    One field that the rows of two steps share proves nothing, so rows in which the two are equal don't count.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], np.ndarray] = {}
+
+    def take(
+        self, sent: Mapping[str, Unchecked], action: Mapping[str, np.ndarray], earlier: Mapping[str, np.ndarray]
+    ) -> None:
+        """Take the messages of a step, its action, and the action of the step before, which may be empty."""
+        for inbox in sent.values():
+            for sender, message in inbox.items() if isinstance(inbox, Mapping) else ():
+                for name in earlier.keys() & action.keys():
+                    rows = [
+                        value.reshape(len(value), -1) for value in (np.asarray(message), action[name], earlier[name])
+                    ]
+                    if rows[0].shape == rows[1].shape:
+                        told, now, old = rows
+                        tells = (now != old).any(axis=1)
+                        counts = np.array([tells & (told == now).all(axis=1), tells & (told == old).all(axis=1), tells])
+                        known = self._counts.setdefault((sender, name), np.zeros(3, int))
+                        known += counts.sum(axis=1)
+
+    def judge(self) -> None:
+        """Raise `Failed` if the messages of a sender are a field of the step before in most rows, and not of theirs."""
+        for (sender, name), (now, old, rows) in self._counts.items():
+            if rows >= 10 and old > 0.5 * rows and now < 0.25 * rows:  # refused rows tell nothing
+                raise Failed(f"the messages of {sender!r} are {name} of the step before in {old} of {rows} rows",
+                             "a message arrives with the table of its step")  # fmt: skip
 
 
 def _is_over(table: Table, row: int) -> bool:

@@ -124,7 +124,7 @@ class _Audit:
                     raise Failed(f"refused row {row} earned {given}", "an illegal action earns 0")
         self.over = np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool)
         stays = was_over if probe.mode == "disabled" else np.zeros(probe.num, bool)
-        self._check_extra(table.get("extra_info", {}), self.over & ~stays)
+        self._check_extra(table.get("extra_info", {}), self.over & ~stays, is_step=reward is not None)
         if self._before is not None and (reward is not None or began):
             self._check_rows(self._before, table, reward is None, was_over, began, refused)
         elif reward is None and not began and np.asarray(table["frame_no"]).any() and self._before is None:
@@ -160,7 +160,7 @@ class _Audit:
                 if moved:
                     raise Failed(f"{moved} of row {row} changed", "the row stands")
 
-    def _check_extra(self, extra: Mapping[str, Unchecked], ended: np.ndarray) -> None:
+    def _check_extra(self, extra: Mapping[str, Unchecked], ended: np.ndarray, *, is_step: bool) -> None:
         for key in _STEADY:
             if self._has.setdefault(key, key in extra) != (key in extra):
                 raise Failed(f"extra_info {'has' if key in extra else 'lacks'} {key!r}", "other tables differ in that")
@@ -175,6 +175,9 @@ class _Audit:
             return
         if not ended.any():
             raise Failed("extra_info has 'final'", "no row has ended")
+        if is_step and self._has.setdefault("final", final is not None) != (final is not None):
+            raise Failed(f"extra_info {'lacks' if final is None else 'has'} 'final' at an end of the rows "
+                         f"{np.flatnonzero(ended).tolist()}", "at another end it was otherwise")  # fmt: skip
         if self._probe.mode == "same_step" or final is not None:
             self._check_final(final, np.flatnonzero(ended))
 
