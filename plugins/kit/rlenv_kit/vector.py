@@ -105,7 +105,7 @@ _ORDER = (
     "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
     "ownership", "some", "ends", "inference", "size", "single", "closed", "messages", "two batches", "process", "sizes",
     "some too early", "every table", "some rows", "histories",
-    "snapshots",
+    "snapshots", "orderly end",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 

@@ -7,12 +7,21 @@ from contextlib import suppress
 
 import numpy as np
 
+from hal.errors import EpisodeError
 from rlenv_kit.observed_parts import ObservedParts
 from rlenv_kit.ownership import alter
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference, difference
-from rlenv_kit.vector_probe import StandardVector, Table, VectorProbe, left_difference, parts_of_row
+from rlenv_kit.vector_probe import (
+    StandardVector,
+    Table,
+    VectorProbe,
+    check_rows,
+    is_over,
+    left_difference,
+    parts_of_row,
+)
 from rlenv_kit.vector_rows import illegal_rows
 from rlenv_robot.world import ACTION_MASK
 
@@ -87,6 +96,33 @@ class _Some:
             moved = left_difference(before, table, row, probe.mode) or deep_difference(parts[0], parts[1], "extra_info")
             if moved:
                 raise Failed(f"{moved} of row {row} changed with {words}", "the other rows stand")
+
+    @check("orderly end", "an orderly end ends the rows that it names, and a refused one none", "contract", "ends")
+    def orderly_end(self, probe: VectorProbe) -> None:
+        end, last = getattr(probe.envs, "end", None), probe.num - 1
+        if not callable(end) or not last:
+            raise NotTried("the batch has no orderly end")
+        actions = probe.actions(4)
+        straight = probe.walk(actions)
+        if any(is_over(table, row) for table, _ in straight for row in (0, last)):
+            raise NotTried("an episode ends within 4 steps")
+        before = copied_values(self._walked(actions))
+        probe.rows.forget()
+        try:
+            table = probe.log.call("end", end, "a check of orderly ends", [last])
+        except Exception as error:
+            raise NotTried(f"end with a reason and the last row was refused: {error}") from None
+        if not table["truncated"][last] or table["terminated"][last]:
+            raise Failed(f"the flags of row {last} are terminated {table['terminated'][last]}, truncated "
+                         f"{table['truncated'][last]} after its orderly end", "truncated is 1")  # fmt: skip
+        check_rows(before, table, range(last), f"after the orderly end of row {last}", "the other rows stand")
+        wrong = [[0, probe.num], [0, last]] if probe.mode != "same_step" else [[0, probe.num]]
+        for ids in wrong:
+            with suppress(EpisodeError, ValueError, IndexError):
+                probe.log.call("end", end, "a check of refused ends", ids)
+                raise Failed(f"end took the rows {ids}", f"there is no row {probe.num}, and row {last} has ended")
+        table, _ = probe.step(probe.request(table, actions[3]))
+        check_rows(straight[4][0], table, [0], "after refused orderly ends", "a refused end ends no row")
 
     def _with_seed(self, actions: list[dict[str, np.ndarray]], last: int) -> None:
         """Check that some rows begin as with a reset of all, where a seed is taken beside them."""

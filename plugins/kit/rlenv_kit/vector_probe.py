@@ -16,7 +16,7 @@ from rlenv_kit.vector_ledger import RowLedger, Rows
 
 __all__ = [
     "Answer", "StandardVector", "VectorProbe", "check_axes", "check_rows", "compare_rows", "described",
-    "left_difference", "parts_of_row", "reward_of", "row_difference",
+    "is_over", "left_difference", "parts_of_row", "reward_of", "row_difference",
 ]  # fmt: skip
 
 Table = Mapping[str, Unchecked]
@@ -229,6 +229,11 @@ def row_difference(one: Table, other: Table, row: int) -> str:
         if one[key][row] != other[key][row]:
             return key
     return ""
+
+
+def is_over(table: Table, row: int) -> bool:
+    """Return whether a row's episode ended with this frame."""
+    return bool(table["terminated"][row] or table["truncated"][row])
 
 
 def parts_of_row(table: Table, row: int) -> dict[str, Unchecked]:

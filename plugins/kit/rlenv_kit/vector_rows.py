@@ -9,7 +9,7 @@ import numpy as np
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, Unchecked, copied_values, deep_difference
-from rlenv_kit.vector_probe import Table, VectorProbe, check_rows, left_difference, reward_of, row_difference
+from rlenv_kit.vector_probe import VectorProbe, check_rows, is_over, left_difference, reward_of, row_difference
 from rlenv_robot.tasks.agents import agents_of, messages
 
 __all__ = ["illegal_rows", "row_checks"]
@@ -105,7 +105,7 @@ class _Refusals:
         probe = self._probe
         others = [other for other in range(probe.num) if other != row]
         straight = probe.walk(actions[:3])
-        at = max(number for number, (frame, _) in enumerate(straight[:3]) if not number or not _is_over(frame, row))
+        at = max(number for number, (frame, _) in enumerate(straight[:3]) if not number or not is_over(frame, row))
         table = probe.reset()
         for action in actions[:at]:
             table, _ = probe.step(probe.request(table, action))
@@ -331,8 +331,3 @@ class _Times:
             if rows >= 10 and old > 0.5 * rows and now < 0.25 * rows:  # refused rows tell nothing
                 raise Failed(f"the messages of {sender!r} are {name} of the step before in {old} of {rows} rows",
                              "a message arrives with the table of its step")  # fmt: skip
-
-
-def _is_over(table: Table, row: int) -> bool:
-    """Return whether a row's episode ended with this frame."""
-    return bool(table["terminated"][row] or table["truncated"][row])
