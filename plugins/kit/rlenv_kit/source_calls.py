@@ -82,6 +82,8 @@ class _Calls:
         probe = self._probe
         wrong: dict[str, object] = {"no_such_option": 1}
         yield f"init({wrong})", partial(probe.call, "init", seed=probe.seed + 7, **wrong)
+        for number in list(probe.numbered)[:1]:
+            yield f"init of frame {_FAR}", partial(probe.call, "init", episode=number, frame=_FAR)
         for name in ("sample_steps", "sample_trajectories"):
             yield f"{name}(0)", partial(probe.call, name, 0)
             for options in (wrong, {"min_return": 1e12}, {"episodes": [_FAR]}, {"source": "no such label"}):

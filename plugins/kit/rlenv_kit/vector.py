@@ -24,6 +24,7 @@ from rlenv_kit.tables import (
     objects_in,
 )
 from rlenv_kit.vector_histories import history_checks, last_checks
+from rlenv_kit.vector_messages import message_checks
 from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
     Answer,
@@ -91,7 +92,7 @@ def check_vector(
         (probe,) = probes
         rows = _Rows(probe)
         checks = [*declared(vars(_Rows), rows, probe), *row_checks(probe), *other_checks(probe, make, single)]
-        checks += history_checks(probe)
+        checks += [*message_checks(probe), *history_checks(probe)]
         checks += later_checks(probe, rows.check_table, rows.check_rewards, checks)
         return in_order(_ORDER, [*checks, *last_checks(probe, make, checks)])
 
@@ -248,9 +249,14 @@ class _Rows:
 
     @check("unknown option", "an unknown reset option is refused, or noted", "contract", "reset")
     def unknown_option(self, probe: VectorProbe) -> None:
+        actions = probe.actions(2)
+        straight, table = probe.walk(actions), probe.reset()
+        table, _ = probe.step(probe.request(table, actions[0]))
         try:
             probe.log.call("reset", probe.envs.reset, {"no_such_option": 1})
         except ValueError:
+            table, _ = probe.step(probe.request(table, actions[1]))
+            check_rows(straight[2][0], table, range(probe.num), "after a refused reset", "it begins no row")
             return
         except Exception as error:
             probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")

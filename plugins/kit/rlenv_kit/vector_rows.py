@@ -1,4 +1,4 @@
-"""Check the rows of a batch against illegal actions of single rows, and the messages between its agents."""
+"""Check the rows of a batch against illegal actions of single rows, and malformed batches."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.report import Failed
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, Unchecked, copied_values, deep_difference
 from rlenv_kit.vector_probe import VectorProbe, check_rows, is_over, left_difference, reward_of, row_difference
-from rlenv_robot.tasks.agents import agents_of, messages
 
 __all__ = ["illegal_rows", "row_checks"]
 
 
 def row_checks(probe: VectorProbe) -> list[PlannedCheck]:
-    """Return the checks of refused rows, of malformed batches, and of messages."""
+    """Return the checks of refused rows and of malformed batches."""
     return declared(vars(_Refusals), _Refusals(probe), probe)
 
 
@@ -232,102 +231,3 @@ class _Refusals:
                 yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
         unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
         yield "an unknown field", {**request, "action": unknown}
-
-    # -- messages --------------------------------------------------------------------------------------
-
-    @check(
-        "messages", "a message is its sender's and reaches the others, a refused one nobody", "B.3.2-3", "rows apart"
-    )
-    def messages(self, probe: VectorProbe) -> None:
-        known = getattr(getattr(probe.envs, "task", probe.envs), "agents", ())
-        named = any(not hasattr(agent, "message") for agent in known or ())  # an attribute of another kind
-        agents = () if named else agents_of(getattr(probe.envs, "task", probe.envs))
-        table, told, before, times = probe.reset(), 0, dict[str, np.ndarray](), _Times()
-        for action in probe.actions(12):
-            request = probe.request(table, action)
-            table, _ = probe.step(request)
-            sent, earlier, before = table.get("extra_info", {}).get("messages"), before, action
-            if not isinstance(sent, Mapping):
-                continue
-            told += 1
-            times.take(sent, action, earlier)
-            self._check_sent(sent, table["extra_info"].get("agents"), action)
-            if any(agent.message for agent in agents):
-                place = deep_difference(messages(agents, action), sent, "messages")
-                if place:
-                    raise Failed(f"{place} is not what the actions hold", "a message is a part of its sender's action")
-        if not told:
-            raise NotTried("no table has messages between agents")
-        times.judge()
-        self._check_refused(probe.actions(1)[0])
-
-    def _check_sent(self, sent: Mapping[str, Unchecked], known: Unchecked, action: Mapping[str, np.ndarray]) -> None:
-        """Check whose messages arrive where, by the agents' names, and by the names of fields that begin with one."""
-        known = known if isinstance(known, Mapping) else {}
-        for receiver, inbox in sent.items():
-            for sender, message in inbox.items() if isinstance(inbox, Mapping) else ():
-                if known and not {sender, receiver} <= known.keys():
-                    raise Failed(f"a message is from {sender!r} to {receiver!r}", f"the agents are {', '.join(known)}")
-                if sender == receiver:
-                    raise Failed(f"{receiver!r} gets its own message", "it reaches the other agents")
-                if np.shape(message)[:1] != (self._probe.num,):
-                    raise Failed(f"the message of {sender!r} has shape {np.shape(message)}",
-                                 f"its leading axis is {self._probe.num}")  # fmt: skip
-                fields = [
-                    name for name, value in action.items() if value.size > self._probe.num or value.dtype.kind != "i"
-                ]
-                equal = [name for name in fields if np.array_equal(action[name], message)]
-                owners = {agent for agent in known for name in equal if str(name).startswith(f"{agent}_")}
-                if equal and owners and sender not in owners:
-                    raise Failed(f"the message of {sender!r} to {receiver!r} is the action's {equal[0]}",
-                                 "a message is a part of its sender's action")  # fmt: skip
-
-    def _check_refused(self, action: Mapping[str, np.ndarray]) -> None:
-        """Check that the message of a refused row arrives nowhere."""
-        probe = self._probe
-        for what, break_it in illegal_rows(probe, 0):
-            table = probe.reset()
-            request = probe.request(table, dict(action))
-            break_it(request)
-            table, _ = probe.step(request)
-            for inbox in (table.get("extra_info", {}).get("messages") or {}).values():
-                for message in inbox.values() if isinstance(inbox, Mapping) else ():
-                    for name, value in action.items():
-                        same = np.shape(message) == value.shape and np.array_equal(value[1:], message[1:])
-                        if same and value[1:].any() and value[0].any() and np.array_equal(message[0], value[0]):
-                            raise Failed(f"{what} in row 0: the row's {name} arrived as a message",
-                                         "a refused action sends none")  # fmt: skip
-
-
-class _Times:
-    """Tell messages that come a step late by the rows in which they are a field of the step before, and not of theirs.
-
-    One field that the rows of two steps share proves nothing, so rows in which the two are equal don't count.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], np.ndarray] = {}
-
-    def take(
-        self, sent: Mapping[str, Unchecked], action: Mapping[str, np.ndarray], earlier: Mapping[str, np.ndarray]
-    ) -> None:
-        """Take the messages of a step, its action, and the action of the step before, which may be empty."""
-        for inbox in sent.values():
-            for sender, message in inbox.items() if isinstance(inbox, Mapping) else ():
-                for name in earlier.keys() & action.keys():
-                    rows = [
-                        value.reshape(len(value), -1) for value in (np.asarray(message), action[name], earlier[name])
-                    ]
-                    if rows[0].shape == rows[1].shape:
-                        told, now, old = rows
-                        tells = (now != old).any(axis=1)
-                        counts = np.array([tells & (told == now).all(axis=1), tells & (told == old).all(axis=1), tells])
-                        known = self._counts.setdefault((sender, name), np.zeros(3, int))
-                        known += counts.sum(axis=1)
-
-    def judge(self) -> None:
-        """Raise `Failed` if the messages of a sender are a field of the step before in most rows, and not of theirs."""
-        for (sender, name), (now, old, rows) in self._counts.items():
-            if rows >= 10 and old > 0.5 * rows and now < 0.25 * rows:  # refused rows tell nothing
-                raise Failed(f"the messages of {sender!r} are {name} of the step before in {old} of {rows} rows",
-                             "a message arrives with the table of its step")  # fmt: skip
