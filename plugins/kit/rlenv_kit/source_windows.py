@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -168,6 +168,9 @@ class _Windows:
         if most != int(index[1]):
             raise Failed(f"after the errors 5, 0.001 of index {index[0]} and -5 of index {index[1]}, index {most} "
                          "came most often", "the last error of an index counts, by its size")  # fmt: skip
+        self._check_filtered(call)
+        call(index, np.full(len(index), 1e-3))
+        call(given := np.array([index[0], index[1]]), np.array([1e-3, -5.0]))
         wrong = (
             ("two errors for three steps", index[:3], np.array([9.0, 9.0])),
             ("a far index beside a known one", np.array([index[2], 10**9]), np.array([9.0, 9.0])),
@@ -185,6 +188,23 @@ class _Windows:
                 raise Failed(f"update_priorities took {words}", "each index has its error")
             probe.note("contract", f"update_priorities takes {words}; here it is refused")
             return
+
+    def _check_filtered(self, call: Callable[..., Unchecked]) -> None:
+        """Check that errors stay those of their steps where a filter leaves a part."""
+        probe = self._probe
+        for number in list(probe.numbered)[-1:]:
+            with suppress(Refused):
+                part = {"episodes": [number]}
+                batch = probe.asked("sample_steps", partial(probe.batch, 4 * BATCH, **part))
+                inside = np.unique(batch["extra_info"]["index"])
+                if len(inside) < 3 or probe.ignoring:
+                    return
+                call(inside, np.where(inside == inside[-2], 50.0, 1e-3))
+                batch = probe.asked("sample_steps", partial(probe.batch, 4 * BATCH, priority="td_error", **part))
+                numbers, counts = np.unique(batch["extra_info"]["index"], return_counts=True)
+                if (most := int(numbers[np.argmax(counts)])) != int(inside[-2]):
+                    raise Failed(f"index {inside[-2]} has the largest error, and draws by TD error from episode "
+                                 f"{number} give index {most} most often", "a filter leaves each step its error")  # fmt: skip
 
     def _most(self, among: np.ndarray) -> int:
         """Return the index that draws by TD error give most often, among some; others may have the largest error."""
