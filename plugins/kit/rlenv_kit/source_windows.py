@@ -204,7 +204,8 @@ class _Windows:
                 numbers, counts = np.unique(batch["extra_info"]["index"], return_counts=True)
                 if (most := int(numbers[np.argmax(counts)])) != int(inside[-2]):
                     raise Failed(f"index {inside[-2]} has the largest error, and draws by TD error from episode "
-                                 f"{number} give index {most} most often", "a filter leaves each step its error")  # fmt: skip
+                                 f"{number} give index {most} most often",
+                                 "a filter leaves each step its error")  # fmt: skip
 
     def _most(self, among: np.ndarray) -> int:
         """Return the index that draws by TD error give most often, among some; others may have the largest error."""
