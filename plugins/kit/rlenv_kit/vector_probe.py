@@ -95,6 +95,13 @@ class VectorProbe:
             self.first_entries = frozenset(table.get("extra_info", ()))
         return table
 
+    def plain_reset(self) -> Table:
+        """Reset the batch without an option."""
+        table: Table = self._arrays(self.log.call("reset", self.envs.reset))
+        self.rows.forget()
+        self._keep_frame(table)
+        return table
+
     def step(self, request: object) -> Answer:
         """Send Table 2, or any other value in its place."""
         answer: Unchecked = self.log.call("step", self.envs.step, request)
