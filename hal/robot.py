@@ -56,7 +56,9 @@ class RobotState(NamedTuple):
     microseconds.
 
     Attributes:
-        sensors: measured values, by the names in ``spec.sensors``; arrays that the caller may keep and write into.
+        sensors: measured values, by the names in ``spec.sensors``. They are the caller's: no later call changes them,
+            and what is written into them changes nothing of the robot. A driver may return read-only arrays, so a
+            caller that writes into one copies it first.
         applied: values that the actuators received after all limits, by the names in ``spec.commands``; arrays of the
             state alone, never those of the caller's command.
         stamp_ns: the robot's monotonic clock at capture, nanoseconds; a reset does not set it back.

@@ -13,11 +13,13 @@ import numpy as np
 from hal.errors import wrong_type
 from rlenv_kit.json_subject import not_on_the_border, request_checks
 from rlenv_kit.report import Failed, NotTried, Report
+from rlenv_kit.source_calls import call_checks, last_checks
 from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_facts import fact_checks
 from rlenv_kit.source_filters import filter_checks
 from rlenv_kit.source_probe import BATCH, SourceProbe, StandardSource
 from rlenv_kit.source_tables import Trajectory, layout_of, packed
+from rlenv_kit.source_windows import window_checks
 from rlenv_kit.supervisor import (
     CallLog,
     Deadlines,
@@ -94,16 +96,19 @@ _ORDER = (
     "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
     "ownership", "states", "kinds of statistics", "filters", "nothing left", "labels", "arguments", "options",
     "positions", "actions of a part", "statistics of parts", "instances", "requests", "plain statistics", "stacks",
-    "n steps", "pairs",
+    "n steps", "pairs", "refused calls", "questions", "edges of states", "other object", "filters with options",
+    "windows", "pieces", "weights", "errors", "pairs of the data", "look-ups", "every draw",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
 
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
-    plan = in_order(_ORDER, [
+    checks = [
         *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe), *fact_checks(probe),
-        *filter_checks(probe), *request_checks(probe.source, probe.note),
-    ])  # fmt: skip
+        *filter_checks(probe), *call_checks(probe), *window_checks(probe),
+    ]  # fmt: skip
+    last = last_checks(probe, checks)
+    plan = in_order(_ORDER, [*checks, *request_checks(probe.source, probe.note), *last])
     return without(plan, not_on_the_border(probe.source))
 
 
@@ -331,7 +336,8 @@ class _Tables:
 
     @check("inference", "privileged state can't be reached in inference", "6.2.3.1-5", "trajectories")
     def inference(self, probe: SourceProbe) -> None:
-        if getattr(probe.source, "mode", "") != "inference":
+        mode = getattr(probe.source, "mode", "")  # of a stranger's source, perhaps of another kind
+        if not isinstance(mode, str) or mode != "inference":
             raise NotTried("the source is not opened for inference")
         probe.init()
         for table in (probe.batch(BATCH), *probe.tables(2)):

@@ -246,6 +246,24 @@ class _Draws:
             drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(values)), priority="reward"))
             self._check_mean("reward", [rewards[step.content] for step in drawn], values)
 
+        self._check_advantage()
+
+    def _check_advantage(self) -> None:
+        """Check that draws by advantage prefer steps after which more is earned than on average at their place."""
+        probe, gains = self._probe, dict[bytes, float]()
+        earned = [np.cumsum([float(step.reward) for step in one.steps][::-1])[::-1] for one in probe.data.values()]
+        for place in range(max(map(len, earned))):
+            there = [(one, values[place]) for one, values in zip(probe.data.values(), earned, strict=True)
+                     if place < len(values)]  # fmt: skip
+            usual = float(np.mean([value for _, value in there]))
+            gains |= {one.steps[place].content: float(value) - usual for one, value in there}
+        if len(earned) < 3 or np.ptp(list(gains.values())) < 1e-9:
+            return
+        probe.init()
+        with suppress(Refused):
+            drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(gains)), priority="advantage"))
+            self._check_mean("advantage", [gains[step.content] for step in drawn], list(gains.values()))
+
     def _check_alpha(self, priority: str) -> None:
         """Check that an exponent of priorities, where it is taken, changes the draws."""
         probe, drawn = self._probe, list[list[bytes]]()
@@ -277,8 +295,8 @@ class _Draws:
         self._compare_weights([step.content for step in read_steps(batch)], np.asarray(weights, float))
 
     def _compare_weights(self, contents: list[bytes], weights: np.ndarray) -> None:
-        if not np.isfinite(weights).all() or (weights <= 0).any() or (weights > 1 + 1e-9).any():
-            raise Failed(f"weights lie from {weights.min()} to {weights.max()}", "they are above 0, and at most 1")
+        if not np.isfinite(weights).all() or (weights <= 0).any():
+            raise Failed(f"weights lie from {weights.min()} to {weights.max()}", "they are finite, and above 0")
         known, chance = self._probe.contents, defaultdict[bytes, float](float)
         for content, weight in zip(contents, weights.tolist(), strict=True):
             chance[content] = known[content] / weight

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from rlenv_kit.report import Failed, Note, NotTried
+from rlenv_kit.source_ledger import Ledger
 from rlenv_kit.source_tables import Step, Trajectory, read_steps, read_trajectory
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference
@@ -64,6 +65,7 @@ class SourceProbe:
         notes: remarks made so far.
         ignoring: functions that ignore an unknown option.
         changed: function -> an option that it changed in its caller's dictionary.
+        ledger: what was drawn so far.
         layout: dtype and shape of the steps' fields, as far as they are known.
     """
 
@@ -74,6 +76,7 @@ class SourceProbe:
         self.notes: dict[tuple[str, str], Note] = {}
         self.ignoring: set[str] = set()
         self.changed: dict[str, str] = {}
+        self.ledger = Ledger()
         self.layout: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._too_many = ""
 
@@ -99,7 +102,10 @@ class SourceProbe:
 
     def steps(self, size: int, **options: object) -> list[Step]:
         """Draw a batch, check its form, and return its steps."""
-        return read_steps(self.batch(size, **options), size, self.note)
+        batch = self.batch(size, **options)
+        steps = read_steps(batch, size, self.note)
+        self.ledger.take_steps(batch, steps, options)
+        return steps
 
     def tables(self, size: object, **options: object) -> Unchecked:
         """Return a batch of trajectories as the source returned it."""
@@ -115,6 +121,7 @@ class SourceProbe:
         read = [read_trajectory(table, self.note) for table in tables]
         if any(len(one.steps) > _MOST_STEPS for one in read):
             self._too_many = self._too_many or _TOO_MANY
+        self.ledger.take_trajectories(tables, read, options)
         return read
 
     def asked(self, name: str, call: Callable[[], Unchecked]) -> Unchecked:

@@ -33,6 +33,22 @@ def packed(values: Values) -> bytes:
     return b"".join(name.encode() + b"\0" + _bytes(np.asarray(values[name])) for name in sorted(values))
 
 
+def _packed_rows(values: Values, count: int) -> list[bytes]:
+    """Return what `packed` returns of each row of values with a leading axis."""
+    rows = [bytearray() for _ in range(count)]
+    for name in sorted(values):
+        value, head = np.asarray(values[name]), name.encode() + b"\0"
+        if value.dtype.kind in "biuf":
+            flat = np.ascontiguousarray(value, float).reshape(count, -1) + 0.0
+            data, size = flat.tobytes(), 8 * flat.shape[1]
+            for place, row in enumerate(rows):
+                row += head + data[size * place : size * (place + 1)]
+        else:
+            for place, row in enumerate(rows):
+                row += head + _bytes(np.asarray(value[place]))
+    return list(map(bytes, rows))
+
+
 def _bytes(value: np.ndarray) -> bytes:
     if value.dtype.kind in "biuf":
         return (value.astype(float) + 0.0).tobytes()  # so that -0 is 0
@@ -66,6 +82,7 @@ class Step:
         next_observation: as ``observation``; None where the table has none.
         done: 0 or 1; None where the table has none.
         episode: the number of the episode in ``extra_info``, or None.
+        content: all values of the step, as bytes.
     """
 
     env_id: str
@@ -75,14 +92,8 @@ class Step:
     reward: float | Mapping[str, float]
     next_observation: Values | None
     done: int | None
-    episode: int | None = None
-
-    @property
-    def content(self) -> bytes:
-        """All values of the step, as bytes."""
-        following = b"" if self.next_observation is None else packed(self.next_observation)
-        head = f"{self.env_id}\0{self.frame_no}\0{self.reward!r}\0{self.done}\0".encode()
-        return b"\1".join((head, packed(self.observation), packed(self.action), following))
+    episode: int | None
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +181,12 @@ def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -
     _check_flags(table.get("extra_info"), done)
     episodes = _episodes(table.get("extra_info"), count)
     rewards = _rewards(table["reward"], count)
+    heads = [f"{ids[row]}\0{frames[row]}\0{rewards[row]!r}\0{done[row]}\0".encode() for row in range(count)]
+    parts = [_packed_rows(observation, count), _packed_rows(action, count), _packed_rows(following or {}, count)]
+    contents = [b"\1".join(each) for each in zip(heads, *parts, strict=True)]
     return [
         Step(str(ids[row]), frames[row], _row(observation, row), _row(action, row), rewards[row],
-             None if following is None else _row(following, row), done[row], episodes[row])
+             None if following is None else _row(following, row), done[row], episodes[row], contents[row])
         for row in range(count)
     ]  # fmt: skip
 

@@ -23,6 +23,8 @@ from rlenv_kit.tables import (
     holds,
     objects_in,
 )
+from rlenv_kit.vector_histories import history_checks, last_checks
+from rlenv_kit.vector_messages import message_checks
 from rlenv_kit.vector_others import MOST_STEPS, other_checks
 from rlenv_kit.vector_probe import (
     Answer,
@@ -90,7 +92,9 @@ def check_vector(
         (probe,) = probes
         rows = _Rows(probe)
         checks = [*declared(vars(_Rows), rows, probe), *row_checks(probe), *other_checks(probe, make, single)]
-        return in_order(_ORDER, [*checks, *later_checks(probe, rows.check_table, rows.check_rewards, checks)])
+        checks += [*message_checks(probe), *history_checks(probe)]
+        checks += later_checks(probe, rows.check_table, rows.check_rewards, checks)
+        return in_order(_ORDER, [*checks, *last_checks(probe, make, checks)])
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
@@ -101,7 +105,8 @@ def check_vector(
 _ORDER = (
     "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
     "ownership", "some", "ends", "inference", "size", "single", "closed", "messages", "two batches", "process", "sizes",
-    "some too early", "every table",
+    "some too early", "every table", "some rows", "histories",
+    "snapshots", "orderly end",
 )  # fmt: skip
 """Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
@@ -140,11 +145,12 @@ class _Rows:
             self.check_table(table)
             if np.asarray(table["frame_no"]).any():
                 probe.note("6.2.3.1-T1.frame_no", "frame_no goes on over resets; here each episode begins at 0")
+        self.check_table(probe.plain_reset())
 
     @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset")
     def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
-        for number, action in enumerate(probe.actions(MOST_STEPS)):
+        for number, action in enumerate(probe.each_action(MOST_STEPS)):
             before, was_over = np.array(table["frame_no"]), over
             table, reward = probe.step(probe.request(table, action))
             self.check_table(table)
@@ -243,9 +249,14 @@ class _Rows:
 
     @check("unknown option", "an unknown reset option is refused, or noted", "contract", "reset")
     def unknown_option(self, probe: VectorProbe) -> None:
+        actions = probe.actions(2)
+        straight, table = probe.walk(actions), probe.reset()
+        table, _ = probe.step(probe.request(table, actions[0]))
         try:
             probe.log.call("reset", probe.envs.reset, {"no_such_option": 1})
         except ValueError:
+            table, _ = probe.step(probe.request(table, actions[1]))
+            check_rows(straight[2][0], table, range(probe.num), "after a refused reset", "it begins no row")
             return
         except Exception as error:
             probe.note("contract", f"an unknown option raises {type(error).__name__}; here it is ValueError")
@@ -304,7 +315,18 @@ class _Rows:
             ):
                 raise Failed(f"rows 0 and {row} begin alike after resets without a seed, and not after those with one",
                              "each row draws its own episodes")  # fmt: skip
+        self._check_overlap(seeded)
         self._check_illegal_seeds(matters=not all(alike(seeded[0], one) for one in seeded[1:]))
+
+    def _check_overlap(self, seeded: list[list[Mapping[str, np.ndarray]]]) -> None:
+        """Note that a row begins with a seed as its neighbour with the next one, so that seeds share episodes."""
+        probe = self._probe
+        rows = range(probe.num - 1)
+        pairs = [(seeded[k][row + 1], seeded[k + 1][row]) for k in range(len(seeded) - 1) for row in rows]
+        apart = all(difference(seeded[k][row], seeded[k][row + 1]) for k in range(len(seeded)) for row in rows)
+        if apart and not any(difference(*pair) for pair in pairs):
+            probe.note("contract", "row i begins with a seed as row i + 1 with the seed before it, so two seeds share "
+                       "episodes; here a row draws from the seed and its number")  # fmt: skip
 
     def _check_illegal_seeds(self, matters: bool) -> None:
         """Check that a batch which a seed changes refuses values that are no seeds."""
@@ -439,7 +461,7 @@ class _Rows:
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
         table, ends = probe.reset(), 0
-        for number, action in enumerate(probe.actions(MOST_STEPS)):
+        for number, action in enumerate(probe.each_action(MOST_STEPS)):
             before = copied_values(table)
             table, _ = probe.step(probe.request(table, action))
             over = np.flatnonzero(np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool))

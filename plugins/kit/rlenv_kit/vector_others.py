@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from rlenv_kit.instances import compare_processes
 from rlenv_kit.probe import StandardEnvironment
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import difference
+from rlenv_kit.tables import copied_values, difference
 from rlenv_kit.vector_probe import (
     StandardVector,
     Table,
     VectorProbe,
     check_axes,
+    check_rows,
     compare_rows,
     reward_of,
     row_difference,
@@ -26,6 +27,9 @@ __all__ = ["MOST_STEPS", "other_checks"]
 
 MOST_STEPS = 1200
 """Steps after which a batch is left, whether an episode ended or not."""
+
+_FAR = 120
+"""Steps after which no episode's end is awaited any more."""
 
 _CLOSE = 1e-6
 """Relative difference of two rewards that count as equal: sums over rows may be taken in another order."""
@@ -68,6 +72,40 @@ class _Others:
                         raise Failed(f"frame {number}: {problem} of row {row} differs in a batch of {count}",
                                      "a row does not depend on the others")  # fmt: skip
 
+    @check("snapshots", "all goes on alike from a snapshot, however often it is restored", "contract", "size")
+    def snapshots(self, probe: VectorProbe) -> None:
+        """Keep a batch in mid-episode, and compare walks from there over an episode's end."""
+        snapshot, restore = (getattr(probe.envs, name, None) for name in ("snapshot", "restore"))
+        if not callable(snapshot) or not callable(restore):
+            raise NotTried("the batch has no snapshot and restore")
+        actions, table = probe.actions(MOST_STEPS), probe.reset()
+        for action in actions[:3]:
+            table, _ = probe.step(probe.request(table, action))
+        here, kept = copied_values(table), probe.log.call("snapshot", snapshot)
+        first = self._walk_on(table, actions[3:])
+        for words, before in (("", lambda: None), (" after a reset", probe.reset), (" again", lambda: None)):
+            before()
+            probe.rows.forget()
+            table = probe.log.call("restore", restore, kept)
+            check_rows(here, table, range(probe.num), f"in the table of a restored snapshot{words}", "it is as it was")
+            for number, (one, two) in enumerate(zip(first, self._walk_on(table, actions[3:]), strict=True), 1):
+                check_rows(one, two, range(probe.num), f"{number} steps after a snapshot was restored{words}",
+                           "all goes on as it did")  # fmt: skip
+
+    def _walk_on(self, table: Table, actions: list[dict[str, np.ndarray]]) -> list[Table]:
+        """Walk from a table to some steps after the first end of an episode, and return the tables."""
+        tables, stop = list[Table](), len(actions)
+        for number, action in enumerate(actions):
+            if number == stop:
+                break
+            table, _ = self._probe.step(self._probe.request(table, action))
+            tables.append(copied_values(table))
+            if np.any(table["terminated"]) or np.any(table["truncated"]):
+                stop = min(stop, number + 4)
+            elif number >= 4 * self._probe.length and number >= _FAR:
+                break
+        return tables
+
     @check("single", "row 0 is a single environment", "contract", "size")
     def single(self, probe: VectorProbe) -> None:
         """Compare row 0 with a single environment up to its episode's end."""
@@ -75,11 +113,11 @@ class _Others:
             raise NotTried("no single environment was given to compare with")
         env = self._single()
         try:
-            self._follow(env, probe.actions(MOST_STEPS))
+            self._follow(env, probe.each_action(MOST_STEPS))
         finally:
             env.close()
 
-    def _follow(self, env: StandardEnvironment, actions: list[dict[str, np.ndarray]]) -> None:
+    def _follow(self, env: StandardEnvironment, actions: Iterable[dict[str, np.ndarray]]) -> None:
         probe = self._probe
         table, one = probe.reset(), env.reset({"seed": probe.seed})
         self._same(table, one, 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -11,10 +12,11 @@ from hal import Field, Spec
 from rlenv_kit.report import Failed, Note
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference, difference, digest_of
+from rlenv_kit.vector_ledger import RowLedger, Rows
 
 __all__ = [
     "Answer", "StandardVector", "VectorProbe", "check_axes", "check_rows", "compare_rows", "described",
-    "left_difference", "parts_of_row", "reward_of", "row_difference",
+    "is_over", "left_difference", "parts_of_row", "reward_of", "row_difference",
 ]  # fmt: skip
 
 Table = Mapping[str, Unchecked]
@@ -60,12 +62,21 @@ class VectorProbe:
         steps: the usual length of a walk.
         seed: the seed of the resets and of the walks' actions.
         log: records the calls.
+        ledger: keeps the answers of rows, of several batches alike; None makes one.
 
     Attributes:
+        ledger: as above.
+        rows: follows the rows of this batch.
         first_entries: keys of ``extra_info`` in the first table; None before it.
     """
 
-    def __init__(self, envs: StandardVector, steps: int, seed: int, log: CallLog) -> None:
+    def __init__(
+        self, envs: StandardVector, steps: int, seed: int, log: CallLog, ledger: RowLedger | None = None
+    ) -> None:
+        self.ledger = ledger or RowLedger()
+        self.rows = Rows(self.ledger, envs.num_envs)
+        self._frame_no: Unchecked = None
+        self._drawn: list[tuple[np.random.Generator, list[dict[str, np.ndarray]]]] = []
         self.envs, self.num, self.seed, self.log, self.length = envs, envs.num_envs, seed, log, steps
         self.mode: object = getattr(envs, "autoreset", None)
         self.notes: dict[tuple[str, str], Note] = {}
@@ -79,8 +90,16 @@ class VectorProbe:
         """Reset the batch, with the probe's seed unless ``ids`` selects some environments."""
         chosen = options if "ids" in options else {"seed": self.seed, **options}
         table: Table = self._arrays(self.log.call("reset", self.envs.reset, chosen))
+        self._follow_reset(chosen, table)
         if self.first_entries is None and isinstance(table, Mapping):
             self.first_entries = frozenset(table.get("extra_info", ()))
+        return table
+
+    def plain_reset(self) -> Table:
+        """Reset the batch without an option."""
+        table: Table = self._arrays(self.log.call("reset", self.envs.reset))
+        self.rows.forget()
+        self._keep_frame(table)
         return table
 
     def step(self, request: object) -> Answer:
@@ -88,7 +107,20 @@ class VectorProbe:
         answer: Unchecked = self.log.call("step", self.envs.step, request)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
-        return self._arrays(answer[0]), self._arrays(answer[1])
+        read = self._arrays(answer[0]), self._arrays(answer[1])
+        self.rows.act(request, self._frame_no, read)
+        self._keep_frame(read[0])
+        return read
+
+    def _follow_reset(self, options: Mapping[str, object], table: Unchecked) -> None:
+        self.rows.forget(options["ids"] if "ids" in options and "seed" not in options else None)
+        if "ids" not in options and isinstance(table, Mapping):
+            with suppress(TypeError, KeyError, IndexError, ValueError, AttributeError):  # malformed: others see it
+                self.rows.begin(options["seed"], table)
+        self._keep_frame(table)
+
+    def _keep_frame(self, table: Unchecked) -> None:
+        self._frame_no = copied_values(table.get("frame_no")) if isinstance(table, Mapping) else None
 
     def _arrays(self, table: Unchecked) -> Unchecked:
         """Return a table with arrays in place of lists of numbers, which the standard allows as well."""
@@ -116,9 +148,18 @@ class VectorProbe:
 
     def actions(self, steps: int, num: int | None = None) -> list[dict[str, np.ndarray]]:
         """Return legal actions of all rows; the actions of row i don't depend on the number of rows."""
+        return list(self.each_action(steps, num))
+
+    def each_action(self, steps: int, num: int | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what `actions` returns, as far as it is asked for."""
         count = self.num if num is None else num
-        generators = [np.random.default_rng([self.seed, row]) for row in range(count)]
-        return [_stacked([self.envs.action.sample(rng) for rng in generators]) for _ in range(steps)]
+        while len(self._drawn) < count:
+            self._drawn.append((np.random.default_rng([self.seed, len(self._drawn)]), []))
+        for step in range(steps):
+            for rng, samples in self._drawn[:count]:
+                if len(samples) <= step:
+                    samples.append(self.envs.action.sample(rng))
+            yield _stacked([samples[step] for _, samples in self._drawn[:count]])
 
     @property
     def declared_reward(self) -> Field | None:
@@ -139,7 +180,7 @@ class VectorProbe:
             envs: the batch to walk; by default the one under test.
             between: called before each step.
         """
-        kept = self if envs is None else VectorProbe(envs, self.length, self.seed, self.log)
+        kept = self if envs is None else VectorProbe(envs, self.length, self.seed, self.log, self.ledger)
         table = kept.reset()
         frames: list[Answer] = [(copied_values(table), {})]
         for action in actions:
@@ -195,6 +236,11 @@ def row_difference(one: Table, other: Table, row: int) -> str:
         if one[key][row] != other[key][row]:
             return key
     return ""
+
+
+def is_over(table: Table, row: int) -> bool:
+    """Return whether a row's episode ended with this frame."""
+    return bool(table["terminated"][row] or table["truncated"][row])
 
 
 def parts_of_row(table: Table, row: int) -> dict[str, Unchecked]:

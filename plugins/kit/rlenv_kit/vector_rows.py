@@ -1,4 +1,4 @@
-"""Check the rows of a batch against illegal actions of single rows, and the messages between its agents."""
+"""Check the rows of a batch against illegal actions of single rows, and malformed batches."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.report import Failed
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked, copied_values, deep_difference
-from rlenv_kit.vector_probe import VectorProbe, check_rows, left_difference, reward_of, row_difference
-from rlenv_robot.tasks.agents import agents_of, messages
+from rlenv_kit.tables import STANDARD_CODES, Unchecked, copied_values, deep_difference
+from rlenv_kit.vector_probe import VectorProbe, check_rows, is_over, left_difference, reward_of, row_difference
 
 __all__ = ["illegal_rows", "row_checks"]
 
 
 def row_checks(probe: VectorProbe) -> list[PlannedCheck]:
-    """Return the checks of refused rows, of malformed batches, and of messages."""
+    """Return the checks of refused rows and of malformed batches."""
     return declared(vars(_Refusals), _Refusals(probe), probe)
 
 
@@ -64,10 +63,25 @@ def illegal_rows(probe: VectorProbe, row: int) -> Iterator[tuple[str, Callable[[
 
     yield "another frame_no", stale
 
+    def old(request: dict[str, Unchecked]) -> None:
+        numbers = np.array(request["frame_no"])
+        numbers[row] -= 1
+        request["frame_no"] = numbers
+
+    yield "another frame_no, of the frame before", old
+
+
+_CODES: Mapping[str, frozenset[str]] = {
+    "its range": frozenset({"range", "dtype"}), "not a number": frozenset({"not_finite", "range", "dtype"}),
+    "another frame_no": frozenset({"frame_no"}),
+}  # fmt: skip
+"""Words of an illegal action -> the standard codes that its error may have."""
+
 
 class _Refusals:
     def __init__(self, probe: VectorProbe) -> None:
         self._probe = probe
+        self._errors: dict[str, tuple[int, Mapping[str, Unchecked]]] = {}
 
     @check(
         "refusals", "an illegal action is refused in its own row, and the others move", "6.2.1-6 6.2.1-7", "rows apart"
@@ -88,12 +102,13 @@ class _Refusals:
         break_it: Callable[[dict[str, Unchecked]], None],
     ) -> None:
         probe = self._probe
-        table, others = probe.reset(), [other for other in range(probe.num) if other != row]
+        others = [other for other in range(probe.num) if other != row]
         straight = probe.walk(actions[:3])
+        at = max(number for number, (frame, _) in enumerate(straight[:3]) if not number or not is_over(frame, row))
         table = probe.reset()
-        for action in actions[:2]:
+        for action in actions[:at]:
             table, _ = probe.step(probe.request(table, action))
-        before, request = copied_values(table), probe.request(table, dict(actions[2]))
+        before, request = copied_values(table), probe.request(table, dict(actions[at]))
         break_it(request)
         table, reward = probe.step(request)
         where = f"{what} in row {row}"
@@ -110,20 +125,21 @@ class _Refusals:
         if not told:
             raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
         for other in others:
-            usual = straight[3][0].get("extra_info", {}).get("error") or {}  # such as a move that its game forbids
+            usual = straight[at + 1][0].get("extra_info", {}).get("error") or {}  # such as a move that its game forbids
             if isinstance(error, Mapping) and other in error and other not in usual:
                 raise Failed(f"{where}: extra_info['error'] reports row {other}")
-            problem = row_difference(straight[3][0], table, other)
-            if not problem and reward_of(reward, other) != reward_of(straight[3][1], other):
+            problem = row_difference(straight[at + 1][0], table, other)
+            if not problem and reward_of(reward, other) != reward_of(straight[at + 1][1], other):
                 problem = "reward"
             if problem:
                 raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         self._check_named(error[row], what, where)
-        table, reward = probe.step(probe.request(table, actions[2]))
+        self._check_error(error[row], what, row, where)
+        table, reward = probe.step(probe.request(table, actions[at]))
         if row in (table.get("extra_info", {}).get("error") or {}):
             raise Failed(f"{where}: the legal action after it has an error", "an error is reported for its own action")
-        problem = row_difference(straight[3][0], table, row)
-        if not problem and reward_of(reward, row) != reward_of(straight[3][1], row):
+        problem = row_difference(straight[at + 1][0], table, row)
+        if not problem and reward_of(reward, row) != reward_of(straight[at + 1][1], row):
             problem = "reward"
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
@@ -135,6 +151,25 @@ class _Refusals:
         names = self._probe.envs.action.names
         if named in names and wrong in names and named != wrong:
             raise Failed(f"{where}: the error names the field {named!r}", "an error names what is wrong")
+
+    def _check_error(self, error: Unchecked, what: str, row: int, where: str) -> None:
+        """Check the code and the message of an error, which are the same in each row."""
+        if isinstance(error, str) and not error.strip():
+            raise Failed(f"{where}: the error is an empty text", "an error says what is wrong")
+        if not isinstance(error, Mapping):
+            return
+        text = error.get("message", "?")
+        if not isinstance(text, str) or not text.strip():
+            raise Failed(f"{where}: the error's message is {text!r:.60}", "an error says what is wrong")
+        due = next((codes for words, codes in _CODES.items() if words in what), frozenset[str]())
+        code = error.get("code")
+        if code in STANDARD_CODES and due and code not in due:
+            raise Failed(f"{where}: the error's code is {code!r}", f"it is {' or '.join(sorted(due))}")
+        number, before = self._errors.setdefault(what, (row, error))
+        for key in ("code", "field", "index"):
+            if deep_difference(before.get(key), error.get(key), key):
+                raise Failed(f"{what}: the error's {key} is {before.get(key)!r} in row {number}, and "
+                             f"{error.get(key)!r} in row {row}", "each row is told the same of it")  # fmt: skip
 
     def _refuse_all(self, actions: list[dict[str, np.ndarray]]) -> None:
         """Make the actions of all rows but one illegal at once."""
@@ -196,64 +231,3 @@ class _Refusals:
                 yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
         unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
         yield "an unknown field", {**request, "action": unknown}
-
-    # -- messages --------------------------------------------------------------------------------------
-
-    @check(
-        "messages", "a message is its sender's and reaches the others, a refused one nobody", "B.3.2-3", "rows apart"
-    )
-    def messages(self, probe: VectorProbe) -> None:
-        agents = agents_of(getattr(probe.envs, "task", probe.envs))
-        table, told = probe.reset(), 0
-        for action in probe.actions(12):
-            request = probe.request(table, action)
-            table, _ = probe.step(request)
-            sent = table.get("extra_info", {}).get("messages")
-            if not isinstance(sent, Mapping):
-                continue
-            told += 1
-            self._check_sent(sent, table["extra_info"].get("agents"), action)
-            if any(agent.message for agent in agents):
-                place = deep_difference(messages(agents, action), sent, "messages")
-                if place:
-                    raise Failed(f"{place} is not what the actions hold", "a message is a part of its sender's action")
-        if not told:
-            raise NotTried("no table has messages between agents")
-        self._check_refused(probe.actions(1)[0])
-
-    def _check_sent(self, sent: Mapping[str, Unchecked], known: Unchecked, action: Mapping[str, np.ndarray]) -> None:
-        """Check whose messages arrive where, by the agents' names, and by the names of fields that begin with one."""
-        known = known if isinstance(known, Mapping) else {}
-        for receiver, inbox in sent.items():
-            for sender, message in inbox.items() if isinstance(inbox, Mapping) else ():
-                if known and not {sender, receiver} <= known.keys():
-                    raise Failed(f"a message is from {sender!r} to {receiver!r}", f"the agents are {', '.join(known)}")
-                if sender == receiver:
-                    raise Failed(f"{receiver!r} gets its own message", "it reaches the other agents")
-                if np.shape(message)[:1] != (self._probe.num,):
-                    raise Failed(f"the message of {sender!r} has shape {np.shape(message)}",
-                                 f"its leading axis is {self._probe.num}")  # fmt: skip
-                fields = [
-                    name for name, value in action.items() if value.size > self._probe.num or value.dtype.kind != "i"
-                ]
-                equal = [name for name in fields if np.array_equal(action[name], message)]
-                owners = {agent for agent in known for name in equal if str(name).startswith(f"{agent}_")}
-                if equal and owners and sender not in owners:
-                    raise Failed(f"the message of {sender!r} to {receiver!r} is the action's {equal[0]}",
-                                 "a message is a part of its sender's action")  # fmt: skip
-
-    def _check_refused(self, action: Mapping[str, np.ndarray]) -> None:
-        """Check that the message of a refused row arrives nowhere."""
-        probe = self._probe
-        for what, break_it in illegal_rows(probe, 0):
-            table = probe.reset()
-            request = probe.request(table, dict(action))
-            break_it(request)
-            table, _ = probe.step(request)
-            for inbox in (table.get("extra_info", {}).get("messages") or {}).values():
-                for message in inbox.values() if isinstance(inbox, Mapping) else ():
-                    for name, value in action.items():
-                        same = np.shape(message) == value.shape and np.array_equal(value[1:], message[1:])
-                        if same and value[1:].any() and value[0].any() and np.array_equal(message[0], value[0]):
-                            raise Failed(f"{what} in row 0: the row's {name} arrived as a message",
-                                         "a refused action sends none")  # fmt: skip

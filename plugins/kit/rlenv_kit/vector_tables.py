@@ -11,7 +11,7 @@ import numpy as np
 from hal import IllegalAction
 from rlenv_kit.report import Failed
 from rlenv_kit.supervisor import PlannedCheck
-from rlenv_kit.tables import ALWAYS, Unchecked, copied_values, deep_difference
+from rlenv_kit.tables import ALWAYS, Unchecked, copied_values, deep_difference, difference
 from rlenv_kit.vector_probe import Table, VectorProbe, left_difference, parts_of_row, reward_of
 from rlenv_kit.vector_rows import illegal_rows
 from rlenv_robot.world import ACTION_MASK
@@ -124,7 +124,7 @@ class _Audit:
                     raise Failed(f"refused row {row} earned {given}", "an illegal action earns 0")
         self.over = np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool)
         stays = was_over if probe.mode == "disabled" else np.zeros(probe.num, bool)
-        self._check_extra(table.get("extra_info", {}), self.over & ~stays)
+        self._check_extra(table, self.over & ~stays, is_step=reward is not None)
         if self._before is not None and (reward is not None or began):
             self._check_rows(self._before, table, reward is None, was_over, began, refused)
         elif reward is None and not began and np.asarray(table["frame_no"]).any() and self._before is None:
@@ -160,7 +160,8 @@ class _Audit:
                 if moved:
                     raise Failed(f"{moved} of row {row} changed", "the row stands")
 
-    def _check_extra(self, extra: Mapping[str, Unchecked], ended: np.ndarray) -> None:
+    def _check_extra(self, table: Table, ended: np.ndarray, *, is_step: bool) -> None:
+        extra: Mapping[str, Unchecked] = table.get("extra_info", {})
         for key in _STEADY:
             if self._has.setdefault(key, key in extra) != (key in extra):
                 raise Failed(f"extra_info {'has' if key in extra else 'lacks'} {key!r}", "other tables differ in that")
@@ -175,8 +176,23 @@ class _Audit:
             return
         if not ended.any():
             raise Failed("extra_info has 'final'", "no row has ended")
+        if is_step and self._has.setdefault("final", final is not None) != (final is not None):
+            raise Failed(f"extra_info {'lacks' if final is None else 'has'} 'final' at an end of the rows "
+                         f"{np.flatnonzero(ended).tolist()}", "at another end it was otherwise")  # fmt: skip
         if self._probe.mode == "same_step" or final is not None:
             self._check_final(final, np.flatnonzero(ended))
+            self._check_last(final, table)
+
+    def _check_last(self, final: Unchecked, table: Table) -> None:
+        """Check that the table of an end shows the last frame, where the next episode begins later."""
+        if self._probe.mode == "same_step":
+            return
+        for place, row in enumerate(np.ravel(final["index"]).tolist()):
+            here = {name: value[row] for name, value in table["observation"].items()}
+            last = {name: np.asarray(value)[place] for name, value in final["observation"].items()}
+            if name := difference(here, last):
+                raise Failed(f"at the end of row {row} {name} of the observation and of extra_info['final'] differ",
+                             "both are the last frame; the next episode begins later")  # fmt: skip
 
     def _check_final(self, final: Unchecked, rows: np.ndarray) -> None:
         spec = self._probe.envs.observation

@@ -423,6 +423,76 @@ changes(Walks, "sample_pairs", {
         lambda self, pairs: [{**pair, "chosen": pair["rejected"], "rejected": pair["chosen"]} for pair in pairs],
 })  # fmt: skip
 
+# -- calls beside one another --------------------------------------------------------------------------------------
+
+
+def _as(change: Any) -> Any:
+    """Return a ``sample_steps`` of the walks with a changed batch, where the options say so."""
+    return lambda self, batch_size, extra_info=NOTHING: change(
+        SourceData.sample_steps(self, batch_size, extra_info), extra_info
+    )
+
+
+replaces(Walks, "sample_steps", {
+    "EpisodeCountsFromOneByReturn -> every draw": _as(lambda table, options: {
+        **table, "extra_info": {**table["extra_info"], "episode": table["extra_info"]["episode"] + 1}}
+        if "min_return" in options else table),
+    "MaskIsTrue -> windows": _as(lambda table, options: {
+        **table, "extra_info": {**table["extra_info"], "chunk_mask": table["extra_info"]["chunk_mask"] | True}}
+        if "chunk" in options else table),
+    "EvenWeightsAreNotEven -> weights": _as(lambda table, options: {
+        **table, "extra_info": {**table["extra_info"], "weights": table["extra_info"]["weights"]
+                                / (1.0 + table["extra_info"]["index"])}} if not options else table),
+    "PriorityLosesTheFilter -> filters with options": lambda self, batch_size, extra_info=NOTHING: (
+        SourceData.sample_steps(self, batch_size, _without(extra_info, "episodes", "min_return")
+                                if extra_info.get("priority") == "td_error" else extra_info)),
+})  # fmt: skip
+
+
+@fault("refused calls")
+class RefusalsDraw(Records):
+    def checked(self, size: Any, options: Any) -> Any:
+        if "no_such_option" in options:
+            self.rng.random()
+        return super().checked(size, options)
+
+
+@fault("questions")
+class StatisticsDraw(Records):
+    def statistics(self, extra_info: Any = NOTHING) -> Any:
+        told = super().statistics(extra_info)
+        self.rng.random()
+        return told
+
+
+@fault("edges of states")
+class LastEpisodeIsMinusOne(Walks):
+    def init(self, options: Any = NOTHING) -> None:
+        super().init({**options, "episode": 3} if options.get("episode") == -1 else options)
+
+
+changes(Walks, "sample_trajectories", {
+    "PieceIsShort -> pieces": lambda self, tables: [
+        {**table, "steps_set": _cut(table["steps_set"], 1),
+         "extra_info": _without(table["extra_info"], "start", "end", "length", "return", "terminated", "truncated")}
+        if len(table["steps_set"]["reward"]) == 2 else table for table in tables],
+})  # fmt: skip
+
+
+def _cut(value: Any, count: int) -> Any:
+    return {key: _cut(part, count) for key, part in value.items()} if isinstance(value, dict) else value[:count]
+
+
+replaces(Walks, "sample_pairs", {
+    "MarginIsIgnored -> pairs of the data": lambda self, pair_size, extra_info=NOTHING: (
+        SourceData.sample_pairs(self, pair_size, _without(extra_info, "min_margin"))),
+})  # fmt: skip
+
+replaces(Walks, "steps_at", {
+    "LookUpSorts -> look-ups":
+        lambda self, index, extra_info=NOTHING: SourceData.steps_at(self, np.sort(index), extra_info),
+})  # fmt: skip
+
 GOOD = {of.__name__: of for of in (
     Stacked, TextsAsWideAsTheyAre, WholeAndHalfDegrees, OneRecordingCutInPieces, Walks,
 )}  # fmt: skip

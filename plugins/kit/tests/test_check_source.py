@@ -33,9 +33,15 @@ def test_plain_sources_are_not_accused(make: type) -> None:
         "stacks",
         "n steps",
         "pairs",
+        "edges of states",
+        "windows",
+        "pieces",
+        "pairs of the data",
+        "look-ups",
     }
     no_options = {
-        "once", "priority", "td errors", "threshold", "statistics of a part", "filters", "nothing left", "positions",
+        "filters with options", "weights", "errors", "once", "priority", "td errors", "threshold",
+        "statistics of a part", "filters", "nothing left", "positions",
         "statistics of parts", "plain statistics",
     }  # fmt: skip
     assert _not_tried(report) == (no_states | no_options if make is RecordsAsLists else no_states)

@@ -470,3 +470,50 @@ class TwoResultsEach(SledRows):
         if "final" in extra:
             extra = {**extra, "final": {**extra["final"], "success": np.zeros(2 * len(extra["final"]["index"]), bool)}}
         return super().answer(terminated, truncated, extra)
+
+
+# -- histories that should not matter --------------------------------------------------------------------------------
+
+
+@fault("histories", "Rows draw their later episodes from one generator.")
+class LaterEpisodesOfOneGenerator(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        if "seed" in options:
+            self.common = np.random.default_rng(options["seed"])
+        return super().reset(options)
+
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options or {"seed": int(self.common.integers(2**31))})
+
+
+@fault("single", "The order of the fields decides what a row does.")
+class FieldsByTheirOrder(SledRows):
+    def move(self, row: int, action: Any) -> float:
+        if list(action) != self.action.names and self.tables[row]["frame_no"] > 4:
+            action = {**action, "gear": np.array(0, np.int8)}
+        return super().move(row, action)
+
+
+@fault("some rows", "With a row beside it, the first row keeps its frame number.")
+class TwoRowsAreOne(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        ids = options.get("ids")
+        return super().reset({**options, "ids": ids[1:]} if ids is not None and len(ids) == 2 else options)
+
+
+@fault("some rows", "Beside ids a seed counts for nothing.")
+class SeedBesideIdsIsLost(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        return super().reset({"ids": options["ids"]} if {"ids", "seed"} <= options.keys() else options)
+
+
+@fault("refusals", "Errors of the last row have another code.")
+class LastRowHasAnotherCode(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        errors = {row: {**error, "code": "range" if row else "dtype"} for row, error in extra.get("error", {}).items()}
+        return super().answer(terminated, truncated, {**extra, "error": errors} if errors else extra)
+
+
+replaces(SledRows, "seed_of", {
+    "SeedsOverlap -> equal episodes": lambda self, seed, row: seed + row,
+})  # fmt: skip
