@@ -222,6 +222,7 @@ class _Draws:
             self._check_alpha(priority)
         if len(priorities) > 1:
             self._check_steps()
+            self._check_advantage()
 
     @staticmethod
     def _check_mean(priority: str, drawn: list[float], values: list[float]) -> None:
@@ -246,23 +247,31 @@ class _Draws:
             drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(values)), priority="reward"))
             self._check_mean("reward", [rewards[step.content] for step in drawn], values)
 
-        self._check_advantage()
-
     def _check_advantage(self) -> None:
         """Check that draws by advantage prefer steps after which more is earned than on average at their place."""
-        probe, gains = self._probe, dict[bytes, float]()
-        earned = [np.cumsum([float(step.reward) for step in one.steps][::-1])[::-1] for one in probe.data.values()]
+        probe, gains, earned = self._probe, dict[bytes, float](), list[np.ndarray]()
+        for one in probe.data.values():
+            rewards = [step.reward for step in one.steps if not isinstance(step.reward, Mapping)]
+            if len(rewards) < len(one.steps):
+                return
+            earned.append(np.cumsum(np.array(rewards, float)[::-1])[::-1])
         for place in range(max(map(len, earned))):
             there = [(one, values[place]) for one, values in zip(probe.data.values(), earned, strict=True)
                      if place < len(values)]  # fmt: skip
-            usual = float(np.mean([value for _, value in there]))
-            gains |= {one.steps[place].content: float(value) - usual for one, value in there}
+            mean = float(np.mean([value for _, value in there]))
+            gains |= {one.steps[place].content: float(value) - mean for one, value in there}
         if len(earned) < 3 or np.ptp(list(gains.values())) < 1e-9:
             return
         probe.init()
         with suppress(Refused):
             drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(gains)), priority="advantage"))
-            self._check_mean("advantage", [gains[step.content] for step in drawn], list(gains.values()))
+            values = np.array([gains[step.content] for step in drawn])
+            self._check_mean("advantage", values.tolist(), list(gains.values()))
+            low, middle, high = np.quantile(list(gains.values()), (0.25, 0.5, 0.75))
+            worst, usual = int((values <= low).sum()), int(((values > low) & (values <= high)).sum())
+            if low < middle < high and worst > 0.75 * usual + _SIGMAS * math.sqrt(usual):
+                raise Failed(f"of {len(values)} draws by advantage {worst} are of the worst quarter of the steps, and "
+                             f"{usual} of the two middle ones", "priority='advantage' prefers high ones")  # fmt: skip
 
     def _check_alpha(self, priority: str) -> None:
         """Check that an exponent of priorities, where it is taken, changes the draws."""
