@@ -147,7 +147,7 @@ class _Calls:
             raise NotTried("steps do not tell the number of their episode")
         for number, one in list(probe.numbered.items())[:6]:
             after = max(len(one.steps), one.steps[-1].frame_no - one.steps[0].frame_no + 1)
-            for episode, frame in ((number, after + 1), (number, -1), (-1, 0), (max(probe.numbered) + 1, 0)):
+            for episode, frame in ((number, after + 1), (number, -1), (max(probe.numbered) + 1, 0)):
                 try:
                     probe.init(episode=episode, frame=frame)
                     table = probe.call("get_all_actions")

@@ -197,7 +197,7 @@ class _Windows:
                 part = {"episodes": [number]}
                 batch = probe.asked("sample_steps", partial(probe.batch, 4 * BATCH, **part))
                 inside = np.unique(batch["extra_info"]["index"])
-                if len(inside) < 3 or probe.ignoring:
+                if len(inside) < 3 or len(inside) < len(probe.numbered[number].steps) or probe.ignoring:
                     return
                 call(inside, np.where(inside == inside[-2], 50.0, 1e-3))
                 batch = probe.asked("sample_steps", partial(probe.batch, 4 * BATCH, priority="td_error", **part))
@@ -211,6 +211,8 @@ class _Windows:
         """Return the index that draws by TD error give most often, among some; others may have the largest error."""
         index = np.asarray(self._probe.batch(4 * BATCH, priority="td_error")["extra_info"]["index"])
         numbers, counts = np.unique(index[np.isin(index, among)], return_counts=True)
+        if not len(numbers):
+            raise NotTried("among so many steps those with an error are not drawn")
         return int(numbers[np.argmax(counts)])
 
     @check("pairs of the data", "preference pairs are trajectories of the data, within margin and filter", "contract",

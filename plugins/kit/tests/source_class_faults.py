@@ -233,20 +233,21 @@ class Stacked(Records):
         table = super().sample_steps(batch_size, extra_info)
         if "stack" not in extra_info:
             return table
+        count = extra_info["stack"]
         parts = [self.steps([self.index[place - step + max(0, frame)] for place in table["extra_info"]["index"]
-                             for step in (self.index[place][1],) for frame in (self.frames(step)[back],)])
-                 for back in range(extra_info["stack"])]  # fmt: skip
+                             for step in (self.index[place][1],) for frame in (self.frames(step, count)[back],)])
+                 for back in range(count)]  # fmt: skip
         return {**table, "observation": {name: np.stack([part["observation"][name] for part in parts], 1)
                                          for name in ("place", "speed")}}  # fmt: skip
 
-    def frames(self, step: int) -> Any:
-        """Return the frames of a stack of three, oldest first."""
-        return step - 2, step - 1, step
+    def frames(self, step: int, count: int) -> Any:
+        """Return the frames of a stack, oldest first."""
+        return range(step - count + 1, step + 1)
 
 
 replaces(Stacked, "frames", {
-    "NewestFrameFirst -> stacks": lambda self, step: (step, step - 1, step - 2),
-    "StackLacksItsOwnFrame -> stacks": lambda self, step: (step - 3, step - 2, step - 1),
+    "NewestFrameFirst -> stacks": lambda self, step, count: range(step, step - count, -1),
+    "StackLacksItsOwnFrame -> stacks": lambda self, step, count: range(step - count, step),
 })  # fmt: skip
 
 
@@ -466,9 +467,9 @@ class StatisticsDraw(Records):
 
 
 @fault("edges of states")
-class LastEpisodeIsMinusOne(Walks):
+class AfterTheLastEpisodeIsTheFirst(Walks):
     def init(self, options: Any = NOTHING) -> None:
-        super().init({**options, "episode": 3} if options.get("episode") == -1 else options)
+        super().init({**options, "episode": 0} if options.get("episode") == 4 else options)
 
 
 changes(Walks, "sample_trajectories", {

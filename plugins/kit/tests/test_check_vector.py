@@ -48,6 +48,16 @@ def test_our_own_batches_are_not_accused(name: str, options: dict[str, Any]) -> 
     )
 
 
+def test_seeds_that_share_episodes_are_noted() -> None:
+    class SeedsOverlap(SledRows):
+        def seed_of(self, seed: int, row: int) -> int:
+            return seed + row
+
+    report = check_vector(SeedsOverlap)
+    report.raise_if_failed()
+    assert any("two seeds share episodes" in str(note) for note in report.notes)
+
+
 def test_one_row_is_no_batch() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         check_vector(SledRows, num_envs=1)

@@ -512,8 +512,3 @@ class LastRowHasAnotherCode(SledRows):
     def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
         errors = {row: {**error, "code": "range" if row else "dtype"} for row, error in extra.get("error", {}).items()}
         return super().answer(terminated, truncated, {**extra, "error": errors} if errors else extra)
-
-
-replaces(SledRows, "seed_of", {
-    "SeedsOverlap -> equal episodes": lambda self, seed, row: seed + row,
-})  # fmt: skip
