@@ -161,7 +161,7 @@ class _Filters:
             return False
         inside = [step for key in part.due for step in probe.data[key].steps]
         places = [(number, place, step) for number, one in probe.numbered.items() if one.key in part.due
-                  for place, step in enumerate(one.steps) if _is_gapless(one)]  # fmt: skip
+                  for place, step in enumerate(one.steps) if one.is_gapless]  # fmt: skip
         for number, place, step in places[:: max(1, len(places) // 4)]:
             try:
                 probe.asked("init", partial(probe.init, episode=number, frame=place))
@@ -252,29 +252,11 @@ class _Filters:
         if not isinstance(batch, Mapping) or not isinstance(batch.get("observation"), Mapping):
             raise NotTried("a batch of stacks is no single Table 5")
         compared = 0
-        for row, one, place in self._found(batch):
+        for row, one, place in self._probe.found(batch):
             compared += 1
             _check_stack(batch["observation"], row, one, place)
         if not compared:
             raise NotTried("no step of a batch of stacks is found by its frame and action")
-
-    def _found(self, batch: Mapping[str, Unchecked], part: int | None = None) -> Iterator[tuple[int, Trajectory, int]]:
-        """Yield the rows of a batch whose step is found by frame and action, with its trajectory and place.
-
-        Args:
-            batch: a Table 5 with a leading axis.
-            part: which of a row's actions is the step's own, where it has several; None where it has one.
-        """
-        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
-        for one in filter(_is_gapless, self._probe.data.values()):
-            for place, step in enumerate(one.steps):
-                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
-        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
-            action = {name: np.asarray(value[row] if part is None else value[row][part])
-                      for name, value in batch["action"].items()}  # fmt: skip
-            found = known.get((str(env_id), int(frame_no), packed(action)), [])
-            if len(found) == 1:
-                yield row, *found[0]
 
     @check("n steps", "an n-step transition has the rewards of n steps, or of fewer at the end, and what they led to",
            "contract", "every step", "unknown option")  # fmt: skip
@@ -289,7 +271,7 @@ class _Filters:
         if not isinstance(batch, Mapping) or isinstance(batch.get("reward"), Mapping):
             raise NotTried("a batch of n-step transitions is no Table 5 with one reward for each step")
         compared = 0
-        for row, one, place in self._found(batch):
+        for row, one, place in self._probe.found(batch):
             compared += 1
             _check_n_steps(batch, row, one, place, factor)
         if not compared:
@@ -373,7 +355,7 @@ def _parts(probe: SourceProbe) -> Iterator[_Part]:
     passes: list[tuple[dict[str, object], Callable[[Trajectory], bool]]] = []
     lengths = sorted(len(one.steps) for one in data.values())
     middle = lengths[len(lengths) // 2]
-    if all(_is_gapless(one) for one in data.values()):
+    if all(one.is_gapless for one in data.values()):
         passes += [({"min_steps": middle}, lambda one: len(one.steps) >= middle),
                    ({"max_steps": middle}, lambda one: len(one.steps) <= middle)]  # fmt: skip
     for name in _LABELS:
@@ -404,10 +386,6 @@ def _has(name: str, values: Collection[object], one: Trajectory) -> bool:
 
 def _is_among(numbers: Mapping[int, int], chosen: Collection[int], one: Trajectory) -> bool:
     return numbers.get(id(one)) in chosen
-
-
-def _is_gapless(one: Trajectory) -> bool:
-    return one.steps[-1].frame_no - one.steps[0].frame_no == len(one.steps) - 1 and not one.extra_info.get("lost")
 
 
 def _best(data: Mapping[Key, Trajectory]) -> Iterator[_Part]:

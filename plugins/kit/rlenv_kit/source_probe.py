@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.source_ledger import Ledger
-from rlenv_kit.source_tables import Step, Trajectory, read_steps, read_trajectory
+from rlenv_kit.source_tables import Step, Trajectory, packed, read_steps, read_trajectory
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference
 
@@ -123,6 +125,24 @@ class SourceProbe:
             self._too_many = self._too_many or _TOO_MANY
         self.ledger.take_trajectories(tables, read, options)
         return read
+
+    def found(self, batch: Mapping[str, Unchecked], part: int | None = None) -> Iterator[tuple[int, Trajectory, int]]:
+        """Yield the rows of a batch whose step is found by frame and action, with its trajectory and place.
+
+        Args:
+            batch: a Table 5 with a leading axis.
+            part: which of a row's actions is the step's own, where it has several; None where it has one.
+        """
+        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
+        for one in (one for one in self.data.values() if one.is_gapless):
+            for place, step in enumerate(one.steps):
+                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
+        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
+            action = {name: np.asarray(value[row] if part is None else value[row][part])
+                      for name, value in batch["action"].items()}  # fmt: skip
+            found = known.get((str(env_id), int(frame_no), packed(action)), [])
+            if len(found) == 1:
+                yield row, *found[0]
 
     def asked(self, name: str, call: Callable[[], Unchecked]) -> Unchecked:
         """Make a call with options that the standard leaves open.

@@ -122,6 +122,12 @@ class Trajectory:
         """The sum of the rewards, over all agents if there are several."""
         return sum(sum(s.reward.values()) if isinstance(s.reward, Mapping) else s.reward for s in self.steps)
 
+    @property
+    def is_gapless(self) -> bool:
+        """Whether no step is missing between its first and its last one, as far as it tells."""
+        span = self.steps[-1].frame_no - self.steps[0].frame_no
+        return span == len(self.steps) - 1 and not self.extra_info.get("lost")
+
 
 def read_steps(batch: object, size: int | None = None, note: Noter = silent) -> list[Step]:
     """Return the steps of a batch: one Table 5 with a leading axis in each value, or a sequence of Tables 5.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -43,20 +43,6 @@ class _Windows:
             raise Refused(f"a batch with {name} is no single Table 5")
         return batch
 
-    def _found(self, batch: Mapping[str, Unchecked], part: int | None) -> Iterator[tuple[int, Trajectory, int]]:
-        """Yield the rows whose step is found by its frame and action, with its trajectory and place."""
-        known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
-        for one in self._probe.data.values():
-            gapless = one.steps[-1].frame_no - one.steps[0].frame_no == len(one.steps) - 1
-            for place, step in enumerate(one.steps if gapless and not one.extra_info.get("lost") else ()):
-                known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
-        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
-            action = {name: np.asarray(value[row] if part is None else value[row][part])
-                      for name, value in batch["action"].items()}  # fmt: skip
-            found = known.get((str(env_id), int(frame_no), packed(action)), [])
-            if len(found) == 1:
-                yield row, *found[0]
-
     @check("windows", "chunks, future frames, masks and n-step factors are those of the step's episode", "contract",
            "stacks", "n steps")  # fmt: skip
     def windows(self, probe: SourceProbe) -> None:
@@ -68,7 +54,7 @@ class _Windows:
             for count in counts:
                 with suppress(Refused):
                     batch = self._batch(name, BATCH, **{name: count})
-                    for row, one, place in self._found(batch, part):
+                    for row, one, place in probe.found(batch, part):
                         compared += 1
                         compare(batch, row, one.steps, place, count)
         if not compared:

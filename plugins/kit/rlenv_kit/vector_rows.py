@@ -169,7 +169,8 @@ class _Refusals:
         for key in ("code", "field", "index"):
             if deep_difference(before.get(key), error.get(key), key):
                 raise Failed(f"{what}: the error's {key} is {before.get(key)!r} in row {number}, and "
-                             f"{error.get(key)!r} in row {row}", "each row is told the same of it")  # fmt: skip
+                             f"{error.get(key)!r} in row {row}",
+                             "code, field and index are the same in each row")  # fmt: skip
 
     def _refuse_all(self, actions: list[dict[str, np.ndarray]]) -> None:
         """Make the actions of all rows but one illegal at once."""
