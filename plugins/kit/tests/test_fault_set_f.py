@@ -7,7 +7,7 @@ import pytest
 
 from plugins.kit.faults.fault_set_f.common import ENTRIES, FOLDER, REGISTER
 
-PARTS = ("environment", "robot")
+PARTS = ("environment", "robot", "vector", "source")
 MODULES = {part: importlib.import_module(f"plugins.kit.faults.{part}_f") for part in PARTS}
 CALLS = {
     cls: calls
