@@ -135,12 +135,12 @@ class SeedZeroIsNone(Auction):
 
 @fault(PART, "6.2.3.1-5", "in inference an agent cannot get at the internal state")
 class StateInInference(Auction):
-    """An environment for inference whose tables hold the items that follow."""
+    """An environment for inference whose tables hold the item that follows."""
 
     mode = "inference"
 
     def extra(self, values: Values | None) -> dict[str, Any]:
-        return {**super().extra(values), "state": {"next": list(self.items[1:])}}
+        return {**super().extra(values), "state": self.hidden()}
 
 
 @fault(PART, "contract", "a step after the end of an episode is an error")

@@ -52,3 +52,16 @@ class ShortAuction(Auction):
         except EpisodeError as error:
             raise RuntimeError(str(error)) from None
         return super().step(action, extra_info)
+
+
+@good("environment")
+class ListedAuction(Auction):
+    """An auction whose hidden state is a list of the items that follow, which is empty at last."""
+
+    description = replace(
+        Auction.description,
+        extra_info={**Auction.description.extra_info, "state": "hidden from the agents: the items that follow"},
+    )
+
+    def hidden(self) -> dict[str, Any]:
+        return {"next": list(self.items[1:])}

@@ -263,7 +263,7 @@ class Auction(Tabled):
             "agents": "agent -> its own name -> name in the whole observation",
             "messages": "receiver -> sender -> text, of the action that led to this table",
             "action_mask": "bid of each agent -> which of its values it can pay",
-            "state": "hidden from the agents: the items that follow",
+            "state": "hidden from the agents: the item that follows, empty for none",
         },
         {"purse": "a bid is higher than the agent's purse"},
     )
@@ -309,10 +309,13 @@ class Auction(Tabled):
     def extra(self, values: dict[str, np.ndarray] | None) -> dict[str, Any]:
         extra: dict[str, Any] = {"agents": self.mapping(), "action_mask": self.masks()}
         if self.mode == "training":
-            extra["state"] = {"next": list(self.items[1:])}
+            extra["state"] = self.hidden()
         if values is not None:
             extra["messages"] = self.messages(values)
         return extra
+
+    def hidden(self) -> dict[str, Any]:
+        return {"next": self.items[1] if len(self.items) > 1 else ""}
 
     def mapping(self) -> dict[str, dict[str, str]]:
         return {a: {"purse": f"{a}_purse", "item": "item", "left": "left"} for a in AGENTS}

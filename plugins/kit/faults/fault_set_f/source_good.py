@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, Spec
+from hal import Field, SourceError, Spec
 from plugins.kit.faults.fault_set_f.common import NOTHING, good
 from plugins.kit.faults.fault_set_f.sources import DRAW, FILTERS, Options, Records, Step
 
@@ -108,9 +108,18 @@ class Crossings(Records):
         return {"place": [self.moments(list(column)) for column in place.T], "sail": sail.tolist()}
 
     def histogram(self, options: Options, steps: list[Step]) -> dict[str, Any]:
-        rewards = [s.reward for s in steps]
-        counts, edges = np.histogram(rewards, options.get("bins", 5))
-        return {"counts": [counts.tolist()], "edges": [edges.tolist()]}
+        """Describe the elements of one field."""
+        part, _, name = options.get("field", "reward").partition(".")
+        spec = {"observation": self.observation, "action": self.action}.get(part, ())
+        if part != "reward" and name not in [field.name for field in spec]:
+            raise SourceError(f"histogram: field is {options.get('field')!r}, such as 'observation.place' or 'reward'")
+        values = [s.reward if part == "reward" else getattr(s, part)[name] for s in steps]
+        columns = np.array(values, float).reshape(len(steps), -1).T
+        counts, edges = zip(*(self.counted(column, options.get("bins", 5)) for column in columns), strict=True)
+        return {"counts": [c.tolist() for c in counts], "edges": [e.tolist() for e in edges]}
+
+    def counted(self, column: np.ndarray, bins: int) -> Any:
+        return np.histogram(column, bins)
 
 
 QUESTIONS = ("What is 2 + 3?", "Name a prime.", "Spell ‘rhythm’. ", "三加四等于几？")
@@ -184,7 +193,7 @@ class Lessons(Records):
 
 @good("source")
 class SingleCrossings(Crossings):
-    """Crossings of one step each, all ended by a limit, with big-endian numbers and a return that never differs."""
+    """Crossings of one step each, all ended by a limit, with read-only arrays and returns that are all equal."""
 
     def record(self) -> tuple[list[Step], list[dict[str, Any]]]:
         steps, info = super().record()
@@ -193,7 +202,8 @@ class SingleCrossings(Crossings):
 
     def stacked(self, field: Field | None, values: list[Any]) -> Any:
         array = super().stacked(field, values)
-        return array.astype(array.dtype.newbyteorder(">")) if array.dtype.kind in "fi" else array
+        array.setflags(write=False)
+        return array
 
 
 @good("source")
