@@ -43,7 +43,7 @@ class MappingToAnotherName(Auction):
 
 
 @fault(PART, "B.3.2-3", "a message is in the table that its step returns")
-class MessagesAStepLate(Auction):
+class MessagesOneStepLate(Auction):
     """A message arrives with the table of the step after the one that sent it."""
 
     def begin(self, options: Any) -> None:
@@ -209,3 +209,13 @@ class LastItemStays(Auction):
         if self.items:
             self.last = seen["item"]
         return {**seen, "item": self.last.copy()}
+
+
+@fault(PART, "6.2.3.2-T2.env_id", "an action for another instance is refused")
+class AnyNameIsTaken(Auction):
+    """An action that names another environment is executed, as long as the name has at most 36 characters."""
+
+    def values(self, action: Any) -> Values:
+        name = action.get("env_id") if isinstance(action, dict) else None
+        is_name = isinstance(name, str) and 0 < len(name) <= 36
+        return super().values({**action, "env_id": self.env_id} if is_name else action)

@@ -62,7 +62,7 @@ class SeedHasNumber(Floats):
 
 @fault(PART, "contract", "a reset of some begins these rows alone")
 class ResetCountsAll(Floats):
-    """A reset of some rows counts an episode in all rows, so that the others skip one later."""
+    """An episode that begins in some rows is counted in all rows, so that the others skip one later."""
 
     def begin(self, rows: np.ndarray) -> None:
         super().begin(rows)

@@ -172,3 +172,36 @@ class RenderReturns(Cisterns):
     def render(self, options: Any = NOTHING) -> None:
         super().render(options)
         return self.shown or None  # type: ignore[return-value]
+
+
+@fault(PART, "6.2.3.2-T2.frame_no", "an action that answers another frame than the present one is refused")
+class OldFramesAreTaken(Cisterns):
+    """An action that answers an earlier frame is executed."""
+
+    def values(self, action: Any) -> dict[str, np.ndarray]:
+        frame = action.get("frame_no") if isinstance(action, dict) else None
+        if isinstance(frame, int) and not isinstance(frame, bool) and 0 <= frame < self.frame:
+            action = {**action, "frame_no": self.frame}
+        return super().values(action)
+
+
+@fault(PART, "6.2.2.2-3", "gust is a number from 0 to 1; another one is refused")
+class GustIsBounded(Cisterns):
+    """A gust out of its range is brought into it, and the step is carried out."""
+
+    def check_extra(self, extra_info: Any) -> dict[str, Any]:
+        gust = extra_info.get("gust") if isinstance(extra_info, dict) else None
+        if isinstance(gust, int | float) and not isinstance(gust, bool):
+            extra_info = {**extra_info, "gust": min(max(gust, 0.0), 1.0)}
+        return super().check_extra(extra_info)
+
+
+@fault(PART, "contract", "an action is the caller's, and the environment keeps none of its arrays")
+class AppliedIsCallers(Cisterns):
+    """The table of a step holds the caller's own array of the valves, so that both see what either writes."""
+
+    def step(self, action: Any, extra_info: Any = NOTHING) -> Tables:
+        table, reward = super().step(action, extra_info)
+        if "applied" in table["extra_info"]:
+            table["extra_info"]["applied"]["valve"] = np.asarray(action["action"]["valve"], float)
+        return table, reward

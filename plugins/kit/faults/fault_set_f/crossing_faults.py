@@ -75,7 +75,7 @@ class NextOfFirstStep(Crossings):
 
 
 @fault(PART, "contract", "weights with beta undo the chances of the draws")
-class WeightsOfOneBlock(Crossings):
+class WeightsOfRanks(Crossings):
     """The weights are made of the priorities' order in place of their sizes."""
 
     def weights(self, chances: np.ndarray, beta: float) -> np.ndarray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from plugins.kit.faults.fault_set_f import auction_faults as af
 from plugins.kit.faults.fault_set_f import cistern_faults as cf
 from plugins.kit.faults.fault_set_f.environments import AGENTS, Auction
@@ -100,15 +102,34 @@ def mode(make: Any) -> list[Any]:
     return [make().mode]
 
 
+def addressed(make: Any) -> list[Any]:
+    env = make()
+    env.reset({"seed": 3})
+    first = acted(env, 0)
+    answers = [plain(env.step(first), env.env_id), plain(tried(env.step, first), env.env_id)]
+    answers.append(plain(tried(env.step, {**acted(env, 1), "env_id": "another"}), env.env_id))
+    return [*answers, plain(tried(env.step, acted(env, 1), {"gust": 7.0}), env.env_id)]
+
+
+def overwritten(make: Any) -> list[Any]:
+    env, valve = make(), np.array([0.5, 0.5])
+    env.reset({"seed": 3})
+    table, _ = env.step(acted(env, 0, valve=valve))
+    valve[:] = 0
+    return [plain(table, env.env_id)]
+
+
 CALLS: dict[type, Calls] = {
     cf.FrameByPump: episode, cf.ValveIsClipped: refusals, cf.ErrorsOfValvesAlone: refusals, cf.LimitIsLate: episode,
     cf.RainOfTheProcess: episode, cf.PumpRunsOn: two_episodes, cf.LevelOptionIsClipped: wrong_resets,
     cf.RefusedResetBegins: wrong_resets, cf.RefusalDrawsRain: refusals, cf.LevelIsShared: kept,
     cf.LastIsNewFirst: episode, cf.LimitTerminates: episode, cf.LimitStays: two_episodes, cf.RenderDraws: rendered,
     cf.RenderReturns: rendered, af.RewardOfWinnersAlone: episode, af.MappingOfResetAlone: episode,
-    af.MappingToAnotherName: episode, af.MessagesAStepLate: episode, af.MessagesAreCut: episode,
+    af.MappingToAnotherName: episode, af.MessagesOneStepLate: episode, af.MessagesAreCut: episode,
     af.FirstReceiverHearsAll: episode, af.RefusedMessagesArrive: refusals, af.MaskIsOld: episode,
     af.PoorBidIsLowered: refusals, af.CodeIsUnknown: refusals, af.SeedZeroIsNone: zero, af.StateInInference: mode,
     af.StepsAfterTheEnd: idle, af.RewardFrameIsOld: episode, af.PictureFrameIsOld: rendered, af.OneIdForAll: names,
     af.RefusalCountsAsIdle: refusals, af.ClosedGoesOn: closed, af.LastItemStays: episode,
+    cf.OldFramesAreTaken: addressed, cf.GustIsBounded: addressed, cf.AppliedIsCallers: overwritten,
+    af.AnyNameIsTaken: addressed,
 }  # fmt: skip

@@ -44,12 +44,8 @@ class ReturnIsMean(Lessons):
 class ActionsAreRepeated(Lessons):
     """An action that was taken twice in a state is returned twice."""
 
-    def listed(self, actions: list[dict[str, Any]]) -> dict[str, Any]:
-        episode, frame = self.current
-        seen = self.steps[self.first[episode] + frame].observation
-        if actions and any(s.action in actions for s in self.steps if s.observation == seen):
-            actions = [s.action for s in self.steps if s.action in actions and s.observation == seen]
-        return super().listed(actions)
+    def distinct(self, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return actions
 
 
 @fault(PART, "6.3.2.4-1", "get_all_actions returns all actions that occur in the data in the present state")

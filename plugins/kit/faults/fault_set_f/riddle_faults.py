@@ -167,7 +167,7 @@ class FlagsLinger(Riddles):
 
 
 @fault(PART, "6.2.1-6", "a refused action changes nothing that follows")
-class RefusalIsAGuess(Riddles):
+class RefusalCountsAsGuess(Riddles):
     """A refused guess counts as one of the six."""
 
     def checked(self, action: Any, waiting: np.ndarray) -> Errors:

@@ -94,7 +94,7 @@ def returned(make: Any) -> list[Any]:
 CALLS: dict[type, Calls] = {
     cf.NextIsPresent: draws, cf.NextIsNextRow: draws, cf.DoneIsTerminated: draws, cf.TruncatedIsNothing: draws,
     cf.SumWithoutDiscount: windows, cf.StepsCrossEnds: windows, cf.NextOfFirstStep: windows,
-    cf.WeightsOfOneBlock: draws, cf.ReturnIsReward: draws, cf.ReturnAboveThreshold: filters, cf.FilterStays: filters,
+    cf.WeightsOfRanks: draws, cf.ReturnIsReward: draws, cf.ReturnAboveThreshold: filters, cf.FilterStays: filters,
     cf.NegativeErrorsAreSmall: errors, cf.NewErrorsAreSmall: errors, cf.RefusedCallsDraw: filters,
     cf.TrajectoriesOfChance: trajectories, cf.StatisticsDraw: figures, cf.StackCrossesBegin: windows,
     cf.MaskIsTrue: windows, cf.FutureBeginsNow: windows, cf.ChunkBeginsLater: windows, cf.ReplaceIsIgnored: few,

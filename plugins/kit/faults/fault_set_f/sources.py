@@ -305,14 +305,14 @@ class Records:
             raise SourceError(f"get_all_actions: a state has {', '.join(self.observation.names)}")
         near = [self.steps[p] for p in self.among(options)]
         near = [s for s in near if self.is_near(s.observation, state, options.get("tolerance", 0.0))]
-        actions = {repr(s.action): s.action for s in near}
-        return {"env_id": self.name(episode), "frame_no": step.frame, "action": self.listed(list(actions.values()))}
+        taken = self.fields(self.action, self.distinct([s.action for s in near]))
+        return {"env_id": self.name(episode), "frame_no": step.frame, "action": taken}
 
     def among(self, options: Options) -> list[int]:
         return self.positions(options)
 
-    def listed(self, actions: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.fields(self.action, actions)
+    def distinct(self, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list({repr(action): action for action in actions}.values())
 
     def is_near(self, one: Options, other: Options, tolerance: float) -> bool:
         for name, value in one.items():

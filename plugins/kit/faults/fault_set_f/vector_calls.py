@@ -130,6 +130,6 @@ CALLS: dict[type, Calls] = {
     rf.WaitingRowsAreRefused: waiting, rf.WaitingRowsEarn: episodes, rf.NextBeginsAtOne: episodes,
     rf.RefusedMessages: refused, rf.MessagesCloseUp: refused, rf.RewardOfTheTeam: episodes, rf.MaskOfOthers: episodes,
     rf.NamesByNumber: names, rf.FirstEndAlone: episodes, rf.FirstErrorAlone: refused, rf.LongHintsAreCut: refused,
-    rf.FlagsLinger: episodes, rf.RefusalIsAGuess: refused, rf.DrawsFromProcess: episodes,
+    rf.FlagsLinger: episodes, rf.RefusalCountsAsGuess: refused, rf.DrawsFromProcess: episodes,
     rf.MappingWithoutTeller: episodes, rf.LastIsCleared: episodes, rf.FirstResetOfSome: early,
 }  # fmt: skip
