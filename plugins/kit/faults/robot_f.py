@@ -1,0 +1,6 @@
+"""Make the robots of `fault_set_f`; the functions take no argument."""
+
+from plugins.kit.faults.fault_set_f import robot_faults  # noqa: F401
+from plugins.kit.faults.fault_set_f.common import REGISTER
+
+globals().update(REGISTER.factories("robot"))
