@@ -46,7 +46,9 @@ def _areas(length: int, count: int) -> np.ndarray:
 class CameraNetwork(nn.Module):
     """A small convolutional network from images to features: where its filters respond, and how much.
 
-    The positions are means under a softmax over the image (spatial softmax; Finn et al. 2016), as in Chi et al.
+    The positions are means under a softmax over the image (spatial softmax; Finn et al. 2016), as in Chi et al. Each
+    filter's response has mean 0 and deviation 1 over an image, and each feature has over a batch: otherwise the
+    positions vary by a few hundredths of the image, and the layers behind learn from the numbers beside them alone.
 
     Args:
         filters: number of filters of the last layer.
@@ -60,19 +62,21 @@ class CameraNetwork(nn.Module):
         self.size = 3 * filters
         layers: list[nn.Module] = []
         before = 3
-        for width, kernel, stride in ((16, 5, 2), (32, 3, 2), (32, 3, 2), (filters, 3, 1)):
-            layers += [nn.Conv2d(before, width, kernel, stride, padding=kernel // 2), nn.GroupNorm(4, width), nn.ReLU()]
+        for width, kernel in ((16, 5), (32, 3), (32, 3)):
+            layers += [nn.Conv2d(before, width, kernel, 2, padding=kernel // 2), nn.GroupNorm(4, width), nn.ReLU()]
             before = width
-        self.layers = nn.Sequential(*layers)
-        self.sharpness = nn.Parameter(torch.ones(1))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(before, filters, 3, padding=1), nn.GroupNorm(filters, filters))
+        self.sharpness = nn.Parameter(torch.ones(filters, 1))
+        self.norm = nn.BatchNorm1d(self.size, momentum=0.02)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return features (n, F) for images (n, 3, height, width) with values from 0 to 1."""
+        """Return features (n, F) for images (n, 3, height, width) with values from 0 to 1; in training n is above 1."""
         maps = self.layers(images - 0.5)
         share = torch.softmax(self.sharpness * maps.flatten(2), dim=2).unflatten(2, maps.shape[2:])
         y, x = (torch.linspace(-1.0, 1.0, size, device=maps.device) for size in maps.shape[2:])
         across, down = (share.sum(2) * x).sum(2), (share.sum(3) * y).sum(2)
-        return torch.cat([across, down, maps.mean((2, 3))], dim=1)
+        features: torch.Tensor = self.norm(torch.cat([across, down, (share * maps).sum((2, 3))], dim=1))
+        return features
 
 
 def image_features(vision: nn.ModuleDict, images: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -91,10 +95,11 @@ def image_features(vision: nn.ModuleDict, images: Mapping[str, torch.Tensor]) ->
 def shifted(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return images (batch, H, 3, height, width) shifted by up to a 24th of the shorter side, with repeated borders.
 
-    All images are shifted by as much.
+    The H images of a window are shifted by as much, those of other windows by other draws.
     """
     height, width = images.shape[-2:]
     most = round(_SHIFT * min(height, width))
-    down, across = torch.randint(0, 2 * most + 1, (2,), generator=generator).tolist()
-    padded = nn.functional.pad(images.flatten(0, 1), (most,) * 4, mode="replicate")
-    return padded[..., down : down + height, across : across + width].unflatten(0, images.shape[:2])
+    padded = nn.functional.pad(images.flatten(0, 1), (most,) * 4, mode="replicate").unflatten(0, images.shape[:2])
+    places = torch.randint(0, 2 * most + 1, (len(images), 2), generator=generator).tolist()
+    pairs = zip(padded, places, strict=True)
+    return torch.stack([window[..., y : y + height, x : x + width] for window, (y, x) in pairs])

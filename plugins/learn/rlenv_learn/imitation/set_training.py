@@ -24,7 +24,6 @@ from rlenv_learn.imitation.learning import ChunkLearner
 from rlenv_learn.imitation.nearest import Frames, NearestFrame, NearestLearner
 from rlenv_learn.imitation.set_fields import SetFields, TaskFields
 from rlenv_learn.imitation.set_windows import (
-    CAMERA,
     SetWindows,
     camera_fields,
     choose_anchors,
@@ -174,17 +173,17 @@ class SetTraining:
         self._rows = np.random.default_rng(settings.seed)
         self._shift = torch.Generator().manual_seed(settings.seed)
 
-    def _fields(self) -> tuple[SetFields, list[str]]:
+    def _fields(self) -> tuple[SetFields, dict[str, str]]:
         settings = self.settings
         numbers, action = chosen_fields(self.source, settings.observation)
         images = camera_fields(self.source, settings.cameras)
         if not numbers and not images:
             raise SourceError(f"{self.source.table.origin} has no observation of numbers and no camera to learn from")
-        sizes = {field.name: settings.size or _reduced(field.shape[:2]) for field in images}
-        cameras = list(settings.cameras or (field.name.removesuffix(CAMERA) for field in images))
+        sizes = {field.name: settings.size or _reduced(field.shape[:2]) for field in images.values()}
+        cameras = {field.name: camera for camera, field in images.items()}
         if self._task is not None:
             return TaskFields(self._task, settings.execution, sizes), cameras
-        observation = Spec("observation", (*numbers, *images))
+        observation = Spec("observation", (*numbers, *images.values()))
         anchors = {}
         if settings.relative is not False:
             anchors = choose_anchors(self.source, numbers, action, self.episodes)
@@ -197,6 +196,8 @@ class SetTraining:
         if settings.method == "nearest":
             sizes = {field.name: fields.reductions[field.name].size for field in fields.images}
             return NearestFrame(fields.size, sizes, settings.width)
+        if fields.images and settings.batch * settings.history < 2:
+            raise ValueError("batch is 1; a network that sees images is trained on at least 2 windows at once")
         vision = {field.name: CameraNetwork() for field in fields.images}
         size = next((network.size for network in vision.values()), 0)
         shape = fields.size, fields.action_size, settings.execution

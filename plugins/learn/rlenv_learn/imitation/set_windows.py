@@ -78,8 +78,8 @@ def _is_number(field: Field) -> bool:
     return not (field.is_text or field.is_image or field.counted_by)
 
 
-def camera_fields(source: SourceData, cameras: Sequence[str] | None) -> tuple[Field, ...]:
-    """Return an image field for each camera, in the size of its images.
+def camera_fields(source: SourceData, cameras: Sequence[str] | None) -> dict[str, Field]:
+    """Return camera -> its image field, in the size of its images.
 
     Args:
         source: the set.
@@ -95,7 +95,7 @@ def camera_fields(source: SourceData, cameras: Sequence[str] | None) -> tuple[Fi
     if unknown:
         reason = f"{source.table.origin} has {', '.join(known) or 'no images that can be read'}"
         raise SourceError(f"there is no camera {unknown[0]!r}: {reason}; --cameras none goes on without images")
-    return tuple(recorded.get(name) or _filmed(source, name) for name in (known if cameras is None else cameras))
+    return {name: recorded.get(name) or _filmed(source, name) for name in (known if cameras is None else cameras)}
 
 
 def _filmed(source: SourceData, camera: str) -> Field:
@@ -104,8 +104,9 @@ def _filmed(source: SourceData, camera: str) -> Field:
 
 
 def camera_field_name(camera: str) -> str:
-    """Return the name of the field of a camera's images."""
-    return ("_".join("".join(c if c.isalnum() else " " for c in camera.lower()).split()) or "camera") + CAMERA
+    """Return the name of the field of a camera's images, such as ``top_image`` or ``observation_image``."""
+    name = "_".join("".join(c if c.isalnum() else " " for c in camera.lower()).split()) or "camera"
+    return name.removesuffix(CAMERA) + CAMERA
 
 
 def _decoded(source: SourceData, positions: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:
@@ -119,14 +120,14 @@ def _decoded(source: SourceData, positions: np.ndarray, camera: str) -> tuple[np
 
 
 def load_frames(
-    source: SourceData, fields: SetFields, cameras: Sequence[str], progress: Callable[[int, int], None]
+    source: SourceData, fields: SetFields, cameras: Mapping[str, str], progress: Callable[[int, int], None]
 ) -> dict[str, np.ndarray]:
     """Decode all images once, reduced to the size of the training: image field -> uint8 (N, height, width, 3).
 
     Args:
         source: the set.
         fields: its fields. Images that lie in the rows are not decoded, and missing here.
-        cameras: the camera of each of ``fields.images``.
+        cameras: image field -> its camera.
         progress: called with the number of frames so far and in all.
 
     Raises:
@@ -134,7 +135,7 @@ def load_frames(
     """
     rows = source.table.layout.observation
     frames, total = {}, len(source)
-    jobs = [(camera, field) for camera, field in zip(cameras, fields.images, strict=True) if field.name not in rows]
+    jobs = [(cameras[field.name], field) for field in fields.images if field.name not in rows]
     for number, (camera, field) in enumerate(jobs):
         reduction, seen = fields.reductions[field.name], 0
         spool = RowSpool(np.dtype((np.void, 3 * reduction.size[0] * reduction.size[1])))

@@ -128,6 +128,33 @@ def test_a_small_set_with_a_camera_is_imitated_by_its_nearest_frame(
 
 
 @pytest.mark.slow
+def test_a_camera_is_found_under_the_name_that_the_set_gives_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # LeRobot's own sets of one camera have the column observation.image, without the prefix of others.
+    cv2, folder = pytest.importorskip("cv2"), _lerobot_set(tmp_path / "set")
+    rng, info = np.random.default_rng(0), folder / "meta" / "info.json"
+    plain = json.loads(info.read_text())
+    plain["features"]["observation.image"] = {"dtype": "image", "shape": [24, 32, 3], "names": ["height", "width", "c"]}
+    info.write_text(json.dumps(plain))
+    for path in sorted(folder.glob("data/*/*.parquet")):
+        table = pq.read_table(path)
+        images = [
+            cv2.imencode(".png", rng.integers(0, 255, (24, 32, 3), np.uint8))[1].tobytes() for _ in table["index"]
+        ]
+        column = pa.array([{"bytes": image, "path": None} for image in images])
+        pq.write_table(table.append_column("observation.image", column), path)
+    for name, chosen in {"all": [], "named": ["--cameras", "observation.image"]}.items():
+        assert _imitate(folder, "--method", "act", "--out", tmp_path / f"{name}.onnx", *chosen) == 0
+        assert "observation_image (24, 32, 3)" in capsys.readouterr().out
+        policy: Any = rlenv_robot.load_policy(tmp_path / f"{name}.onnx")
+        assert policy.observation["observation_image"].shape == (24, 32, 3)
+    single = [*SMALL, "--method", "act", "--batch", "1", "--history", "1", "--out", str(tmp_path / "single.onnx")]
+    assert main(["imitate", str(folder), *single]) == 2
+    assert "at least 2 windows" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_fields_of_one_column_are_learned_from_a_table_of_text(tmp_path: Path) -> None:
     rows = [f"{n},{k / 20},{np.sin(n + k)},{np.sin(n + k) + 0.1},{-k}" for n in range(3) for k in range(12)]
     (tmp_path / "arm.csv").write_text("\n".join(["trial,t,q,u,v", *rows]) + "\n")
