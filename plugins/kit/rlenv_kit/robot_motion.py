@@ -455,18 +455,26 @@ class _Motion:
         if not pairs:
             probe.note("the spec has no home; where a reset ends was not looked at")
             return
+        still = {field.name for field, sensor in pairs if not is_driven(field) and self._stays(field, sensor)}
+        driven = [(field, sensor) for field, sensor in pairs if is_driven(field)]  # a speed ends with the reset
+        if still:
+            probe.note("a reset does not move the robot; something around it, such as hal.Homing, must")
+            probe.reset_moves = False
+        if driven and len(still) + len(driven) == len(pairs) and all(self._ignores_start(*pair) for pair in driven):
+            probe.note("a reset leaves the robot where it is, and ignores its start; each walk begins elsewhere")
+            probe.reset_moves = probe.repeatable = False
+            return
         for field, sensor in pairs:
             home = np.broadcast_to(np.asarray(spec.home[field.name], float), field.shape)
-            if not is_driven(field) and self._stays(field, sensor):  # a speed ends with the reset
-                probe.note("a reset does not move the robot; something around it, such as hal.Homing, must")
-                probe.reset_moves = False
+            if field.name in still:
                 continue
             self._check_place(field, sensor, probe.reset(), home, "home")
             start = self._beside(field, home)
+            self._move_away(*(other for other, _ in pairs if other is not field))
             robot_state = probe.reset({"start": {field.name: start}})
             self._check_place(field, sensor, robot_state, np.asarray(start, float), "the start")
             for other, measured_by in pairs:  # what the start leaves out goes home
-                if other is not field and not is_driven(other):
+                if other is not field and not is_driven(other) and other.name not in still:
                     rest = np.broadcast_to(np.asarray(spec.home[other.name], float), other.shape)
                     self._check_place(
                         other, measured_by, robot_state, rest, f"the start named {field.name} alone; home"
@@ -487,11 +495,28 @@ class _Motion:
             probe.stop(stop_reason())
             self._check_place(field, sensor, probe.reset(clear_stop()), home, "the reset cleared a stop; home")
 
-    def _move_away(self, field: Field) -> list[RobotState]:
-        """Move a command away from home for half a second; return copies of the states."""
+    def _ignores_start(self, field: Field, sensor: str) -> bool:
+        """Return whether a reset leaves the robot where it is, and does not give it a speed that is its start."""
+        probe = self._probe
+        home = np.broadcast_to(np.asarray(probe.robot.spec.home[field.name], float), field.shape)
+        start = self._beside(field, home)
+        places = [place for place, speed in pairs_of_speeds(probe.robot.spec) if speed == sensor]
+        begun = copied(probe.reset())
+        there = self._move_away(field)[-1] if places else begun
+        after = probe.reset({"start": {field.name: start}})
+        for place in places:
+            moved, left = (np.asarray(state.sensors[place], float) - np.asarray(begun.sensors[place], float)
+                           for state in (there, after))  # fmt: skip
+            if not np.abs(moved).max() > 0 or (np.abs(left) < 0.5 * np.abs(moved)).any():
+                return False
+        return np.array_equal(np.asarray(after.applied[field.name], float), home) and not np.array_equal(start, home)
+
+    def _move_away(self, *fields: Field) -> list[RobotState]:
+        """Move commands away from home for half a second; return copies of the states."""
         robot_state, states = self._probe.reset(), list[RobotState]()
         for _ in range(int(0.5 * self._probe.robot.spec.rate_hz) + 2):
-            robot_state = self._probe.step({**self._probe.hold(robot_state), field.name: self._aim(field, robot_state)})
+            aims = {field.name: self._aim(field, robot_state) for field in fields}
+            robot_state = self._probe.step({**self._probe.hold(robot_state), **aims})
             states.append(copied(robot_state))
         return states
 

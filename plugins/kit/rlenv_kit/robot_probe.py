@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, Robot, RobotSpec, RobotState, Spec
+from hal import Field, Robot, RobotSpec, RobotState, RobotStopped, Spec
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.robot_states import state_problem
@@ -309,6 +309,9 @@ class RobotProbe:
             return None
         try:
             robot_state: object = self.log.call("read", call)
+        except RobotStopped:
+            self._remember("read raised RobotStopped; it tells what is measured while the robot is stopped too")
+            return None
         except Exception:
             return None
         if robot_state is None:

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from hal import Field, IllegalAction, Violation
+from hal import Field, IllegalAction, RobotStopped, Violation
 from hal.robot import starts_here
 from plugins.kit.tests.gantry import Gantry
 from plugins.kit.tests.other_styles import Readable
@@ -274,6 +274,23 @@ class RefusesWithoutAWord(Readable):
             return super().values(command)
         except IllegalAction:
             raise ValueError("bad command") from None
+
+
+@fault("stop left or all states or reads", "A reading of a stopped robot raises the stop.")
+class ReadsUntilAStop(Readable):
+    def read(self):
+        if self.stopped is not None:
+            raise RobotStopped(self.stopped)
+        return super().read()
+
+
+@fault("places", "A start that names the axes alone leaves the gripper where it is.")
+class GripperStaysAtAStart(Readable):
+    def reset(self, options):
+        start = options.get("start")
+        if self.ready and isinstance(start, dict) and start.keys() == {"goal"}:
+            options = {**options, "start": {**start, "open": self.grip}}
+        return super().reset(options)
 
 
 # -- what shows at a reset that moves nothing --------------------------------------------------------------------

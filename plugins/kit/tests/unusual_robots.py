@@ -145,6 +145,18 @@ class RunsOut(Wagon):
         return self.state()
 
 
+class Bare(Wagon):
+    """A reset leaves the wagon where it is, horn included, whatever start it is given."""
+
+    ready = False
+
+    def begin(self, start: dict[str, Any]) -> None:
+        if not self.ready:
+            super().begin({name: np.array(value) for name, value in self.spec.home.items()})
+        self.ready = True
+        self.brake()
+
+
 class Wrapping(Wagon):
     """The places of the wheels are angles within a turn, as their bounds say."""
 
@@ -283,6 +295,6 @@ class DarkCamera(Bench):
 
 
 ROBOTS: tuple[type[Bench], ...] = (
-    SlowBus, Sagging, FastJoints, OneJoint, Mixed, RunsOut, Wrapping, Played, HomesAtReset, Quantised, Filtered, Ideal,
-    Pendulum, Paused, Late, DarkCamera,
+    SlowBus, Sagging, FastJoints, OneJoint, Mixed, RunsOut, Bare, Wrapping, Played, HomesAtReset, Quantised, Filtered,
+    Ideal, Pendulum, Paused, Late, DarkCamera,
 )  # fmt: skip
