@@ -73,7 +73,7 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
         "iql": _FAR,
         "awac": {"gamma": 0.99, "n_step": 40, "tau": 0.02, "lam": 0.33},
         "td3bc": {**_FAR, **_TD3BC},
-        "cql": _FAR,
+        "cql": {**_FAR, **_CQL, "conservative_weight": 0.3},
     },
     "so101-reach": {
         "bc, best 30 %": {"best": 0.3},
