@@ -13,9 +13,17 @@ from itertools import pairwise
 import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.source_priorities import SIGMAS, by_powers, check_step_chances, check_trajectory_chances, unlikely
+from rlenv_kit.source_priorities import (
+    SIGMAS,
+    by_powers,
+    check_once,
+    check_part,
+    check_step_chances,
+    check_trajectory_chances,
+    unlikely,
+)
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
-from rlenv_kit.source_tables import Trajectory, read_steps, read_trajectory
+from rlenv_kit.source_tables import read_steps, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import deep_difference
 
@@ -209,6 +217,8 @@ class _Draws:
             if check_step_chances(probe, priority):
                 taken = True
                 self._check_alpha(priority)
+                check_part(probe, priority)
+                check_once(probe, priority)
         if refused and not taken:
             raise NotTried(f"priorities are refused: {refused}")
 
@@ -218,19 +228,22 @@ class _Draws:
         totals = {key: one.total for key, one in data.items()}
         if len(data) < 2 or max(totals.values()) == min(totals.values()):
             return "all trajectories have one return"
-        probe.init()
-        count, drawn = min(4000, 200 * len(data)), list[Trajectory]()
-        for options in ({"priority": "return", "beta": 1.0}, {"priority": "return"}):
-            try:
-                drawn = probe.asked("sample_trajectories", partial(probe.trajectories, count, **options))
+        count, refused = min(4000, 200 * len(data)), ""
+        for priority in ("return", "reward"):
+            probe.init()
+            for options in ({"priority": priority, "beta": 1.0}, {"priority": priority}):
+                try:
+                    drawn = probe.asked("sample_trajectories", partial(probe.trajectories, count, **options))
+                except Refused as reason:
+                    refused = refused or str(reason)
+                    continue
+                if priority == "return":
+                    self._check_mean("return", [totals[one.key] for one in drawn], list(totals.values()))
+                check_trajectory_chances(probe, priority, drawn)
+                return ""
+            if not _is_refused(partial(probe.tables, 2, priority="no_such_priority")):
                 break
-            except Refused as reason:
-                refused = str(reason)
-        else:
-            return refused
-        self._check_mean("return", [totals[one.key] for one in drawn], list(totals.values()))
-        check_trajectory_chances(probe, drawn)
-        return ""
+        return refused
 
     @staticmethod
     def _check_mean(priority: str, drawn: list[float], values: list[float]) -> None:
@@ -249,10 +262,10 @@ class _Draws:
         if priority == "reward" and all(reward == rewards[0] for reward in rewards):
             return  # equal priorities have equal powers
         beta: dict[str, object] = {"beta": 1.0}
-        for alpha in (0.0, 1.0, 6.0):
+        for alpha in ({"alpha": 0.0}, {"alpha": 1.0}, {"alpha": 6.0}, {}):
             for more in (beta, {}):
                 probe.init()
-                options = {"priority": priority, "alpha": alpha, **more}
+                options = {"priority": priority, **alpha, **more}
                 with suppress(Refused):
                     batch = probe.asked("sample_steps", partial(probe.batch, 512, **options))
                     break
@@ -270,9 +283,12 @@ class _Draws:
         if drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) > 1:
             raise Failed(f"draws by {priority} are the same with alpha 0, 1 and 6, which were all accepted",
                          "chances are priorities to the power of alpha")  # fmt: skip
-        if len(chances) == 3 and not (by_powers(chances[1], chances[2], 6) and by_powers(chances[1], chances[0], 0)):
-            raise Failed(f"by their weights, draws by {priority} with alpha 0 and 6 have other chances than the powers "
-                         "of those with alpha 1", "chances are priorities to the power of alpha")  # fmt: skip
+        if len(chances) == 4:
+            for words, other, power in (("0", chances[0], 0.0), ("6", chances[2], 6.0), ("left out", chances[3], 1.0)):
+                if not by_powers(chances[1], other, power):
+                    raise Failed(f"by their weights, draws by {priority} with alpha {words} have other chances than "
+                                 f"those with alpha 1 to the power of {power:g}",
+                                 "chances are priorities to the power of alpha, 1 by default")  # fmt: skip
 
     @check("td errors", "draws by TD error follow the errors", "6.3.2.2-3 B.2.2.2-2", "same steps", "unknown option")
     def td_errors(self, probe: SourceProbe) -> None:
@@ -290,13 +306,18 @@ class _Draws:
             raise NotTried("extra_info of a batch has no index for update_priorities")
         index = np.unique(np.asarray(batch["extra_info"]["index"]))
         count, few = min(20_000, 60 * len(index)), index[::2]
-        for chosen, largest in ((few, 1.0), (index, 2.0)):
-            is_large = np.arange(len(chosen)) % 3 == 0
-            errors = np.where(is_large, largest, 1e-3) * np.where(np.arange(len(chosen)) % 2, -1, 1)
-            probe.log.call("update_priorities", update, chosen, errors)
-            came = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
+        asked: dict[str, object] = {"priority": "td_error"}
+        with suppress(Refused):
+            probe.asked("sample_steps", partial(probe.batch, 1, **asked, alpha=1.0))
+            asked["alpha"] = 1.0
+        for turn, chosen in enumerate((few, index)):
+            is_large = (np.arange(len(chosen)) + turn * (len(chosen) > 2)) % 3 == 0
+            sizes = np.where(is_large, 3.0, 1e-3)
+            sizes[np.flatnonzero(is_large)[1::2]] /= 1 + turn
+            probe.log.call("update_priorities", update, chosen, sizes * np.where(np.arange(len(chosen)) % 2, -1, 1))
+            came = Counter(np.asarray(probe.batch(count, **asked)["extra_info"]["index"]).tolist())
             large, small = chosen[is_large].tolist(), chosen[~is_large].tolist()
-            worst = unlikely(Counter({place: came[place] for place in large}), dict.fromkeys(large, 1 / len(large)))
+            worst = _unlike(came, dict(zip(large, (sizes[is_large] / sizes[is_large].sum()).tolist(), strict=True)))
             floor = _FLOOR * len(small) / len(large) * sum(came[place] for place in large)
             often = sum(came[place] for place in small)
             if worst or often > floor + SIGMAS * math.sqrt(floor) + 2:
@@ -395,3 +416,13 @@ def _is_refused(call: Callable[[], object]) -> bool:
     except Exception:
         return True
     return False
+
+
+def _unlike(came: Counter[int], chances: Mapping[int, float]) -> tuple[int, float] | None:
+    """Return count and expected count of an index, or of those with one chance, that came too often or too seldom."""
+    alike: dict[float, list[int]] = {}
+    for place, chance in chances.items():
+        alike.setdefault(chance, []).append(place)
+    groups = {str(chance): chance * len(places) for chance, places in alike.items()}
+    together = Counter({str(chance): sum(came[place] for place in places) for chance, places in alike.items()})
+    return unlikely(Counter({place: came[place] for place in chances}), chances) or unlikely(together, groups)

@@ -101,7 +101,7 @@ class _Filters:
         taken = [part for part in self._taken if self._check_statistics(part, meanings)]
         if not taken:
             raise NotTried("statistics take no filter")
-        for part in {tuple(part.options): part for part in taken}.values():
+        for part in _smallest(taken):
             self._check_kinds(part)
 
     def _check_draws(self, part: _Part) -> bool:
@@ -472,7 +472,12 @@ def _together(parts: list[_Part], data: Mapping[Key, Trajectory]) -> Iterator[_P
         if len(options) > 1 and keys and any(lost) and not is_share:
             pairs.setdefault((*options, lost), _Part(options, keys, keys))
     yield from pairs.values()
-    for one in {tuple(part.options): part for part in parts if part.steps is None and part.due == part.may}.values():
-        if "top_fraction" not in one.options and len(one.due) > 1:
+    for one in _smallest([part for part in parts if part.steps is None and part.due == part.may and len(part.due) > 1]):
+        if "top_fraction" not in one.options:
             *_, best = _best({key: data[key] for key in one.due})
             yield _Part({**one.options, **best.options}, best.due, best.may)
+
+
+def _smallest(parts: list[_Part]) -> list[_Part]:
+    """Return of the parts with the same options the smallest one."""
+    return [*{tuple(part.options): part for part in sorted(parts, key=lambda part: -len(part.due))}.values()]

@@ -14,13 +14,23 @@ from rlenv_kit.source_probe import Refused, SourceProbe
 from rlenv_kit.source_tables import Trajectory, discount_of, read_steps
 from rlenv_kit.tables import Unchecked
 
-__all__ = ["SIGMAS", "by_powers", "check_step_chances", "check_trajectory_chances", "unlikely"]
+__all__ = [
+    "SIGMAS",
+    "by_powers",
+    "check_once",
+    "check_part",
+    "check_step_chances",
+    "check_trajectory_chances",
+    "unlikely",
+]
 
 _FACTORS = (*np.round(np.arange(0.5, 1.0, 0.01), 2).tolist(), 0.995, 0.998, 0.999, 1.0)
 """Discounts of one step that a source may use without telling it."""
 
 _DRAWS = 60
 """Draws for each step, from which chances show."""
+
+_DRAWS_OF_A_PART = 40
 
 _MOST_DRAWS = 20_000
 
@@ -47,29 +57,93 @@ def check_step_chances(probe: SourceProbe, priority: str) -> bool:
         Failed: chances do not grow with the values that the priority names, or are equal.
     """
     try:
-        contents, weights = _drawn(probe, priority)
+        _check_chances(probe, priority, {}, list(probe.data.values()))
     except Refused:
         return False
-    known = probe.contents
+    return True
+
+
+def check_part(probe: SourceProbe, priority: str) -> None:
+    """Compare draws of steps by a priority within a filter with the values of the steps that fit it.
+
+    Raises:
+        Failed: as for `check_step_chances`.
+    """
+    numbers, limit = sorted(probe.numbered)[1::2], probe.middle_return
+    parts: list[tuple[dict[str, object], list[Trajectory]]] = [
+        ({"episodes": numbers}, [probe.numbered[number] for number in numbers]),
+        ({"min_return": limit}, [one for one in probe.data.values() if one.total >= limit - 1e-9]),
+    ]
+    for options, data in parts:
+        if priority != "advantage" and 1 < len(data) < len(probe.data):  # a baseline may be of all data
+            probe.init()
+            try:
+                _check_chances(probe, priority, options, data)
+            except Refused:
+                continue
+            except Failed as wrong:
+                words = ", ".join(f"{name}={value!r:.40}" for name, value in options.items())
+                raise Failed(f"with {words}: {wrong.found}", wrong.allowed) from wrong
+            return
+
+
+def check_once(probe: SourceProbe, priority: str) -> None:
+    """Check that draws without replacement prefer high values too.
+
+    Raises:
+        Failed: they are even.
+    """
+    told = discount_of(probe.batch(64))
+    values = list(_MEANINGS[priority](list(probe.data.values()), told))[-1]
+    column = np.array([values[content] for content in values])
+    size = len(values) // 8
+    if size < 1 or len(values) < len(probe.contents) or column.min() < 0 or column.max() <= 0:
+        return
+    rounds = max(1, 400 // size)
+    shift, error = column.var() / column.mean(), column.std() / math.sqrt(rounds * size)
+    if shift < 10 * error:
+        return
+    probe.init()
+    drawn = list[float]()
+    for _ in range(rounds):
+        try:
+            batch = probe.asked("sample_steps", partial(probe.batch, size, priority=priority, replace=False))
+        except Refused:
+            return
+        drawn += [values.get(step.content, 0.0) for step in read_steps(batch)]
+    if np.mean(drawn) < column.mean() + 0.3 * shift:
+        raise Failed(f"the mean value of {len(drawn)} draws by {priority} without replacement is "
+                     f"{np.mean(drawn):.4g}, that of all steps {column.mean():.4g}",
+                     "a priority prefers high values without replacement too")  # fmt: skip
+
+
+def _check_chances(probe: SourceProbe, priority: str, options: Mapping[str, object], data: list[Trajectory]) -> None:
+    """Compare draws of steps by a priority and a filter with the values of the trajectories that fit it."""
+    known = Counter(step.content for one in data for step in one.steps)
+    contents, weights = _drawn(probe, priority, options, known)
     counts = {content: 0 for content in known if known[content] == 1} | {
         content: count for content, count in Counter(contents).items() if known.get(content) == 1
     }
     told = discount_of(probe.batch(64))
     candidates = [{content: value for content, value in values.items() if content in counts}
-                  for values in _MEANINGS[priority](list(probe.data.values()), told)]  # fmt: skip
+                  for values in _MEANINGS[priority](data, told)]  # fmt: skip
     if min(map(len, candidates)) < 3:
-        return True
+        return
     chances = None
     if weights is not None and np.isfinite(weights).all() and (weights > 0).all():
         chances = {content: 1 / weight for content, weight in zip(contents, weights.tolist(), strict=True)
                    if content in counts}  # fmt: skip
     limit = _EXACT if priority == "reward" or told is not None else _NEAR
     _judge(probe, f"steps by {priority}", candidates, counts, chances, limit)
-    return True
 
 
-def check_trajectory_chances(probe: SourceProbe, drawn: list[Trajectory]) -> None:
-    """Compare trajectories that were drawn by return with their returns.
+def check_trajectory_chances(probe: SourceProbe, priority: str, drawn: list[Trajectory]) -> None:
+    """Compare trajectories that were drawn by return, or by reward, with their returns.
+
+    Args:
+        probe: of the source.
+        priority: ``return`` or ``reward``, which is the return too, or its mean.
+        drawn: the trajectories.
 
     Raises:
         Failed: chances do not grow with the undiscounted returns, or the weights do not undo them.
@@ -92,8 +166,10 @@ def check_trajectory_chances(probe: SourceProbe, drawn: list[Trajectory]) -> Non
         if gap > _limit(len(counts)):
             raise Failed("the weights of trajectories that are drawn by return do not undo their chances",
                          "with beta=1 the weights undo the priorities")  # fmt: skip
-    values = {names[key]: one.total for key, one in probe.data.items()}
-    _judge(probe, "trajectories by return", [values], counts, chances, _EXACT)
+    values = [{names[key]: one.total for key, one in probe.data.items()}]
+    if priority == "reward":
+        values += [{names[key]: one.total / len(one.steps) for key, one in probe.data.items()}]
+    _judge(probe, f"trajectories by {priority}", values, counts, chances, _EXACT)
 
 
 def by_powers(one: Mapping[bytes, float], other: Mapping[bytes, float], power: float) -> bool:
@@ -106,27 +182,29 @@ def by_powers(one: Mapping[bytes, float], other: Mapping[bytes, float], power: f
 # -- draws ---------------------------------------------------------------------------------------------------------
 
 
-def _drawn(probe: SourceProbe, priority: str) -> tuple[list[bytes], np.ndarray | None]:
+def _drawn(
+    probe: SourceProbe, priority: str, options: Mapping[str, object], known: Counter[bytes]
+) -> tuple[list[bytes], np.ndarray | None]:
     """Return the contents of steps that were drawn by a priority, and the weights that undo it, where they are told."""
-    count = min(_MOST_DRAWS, _DRAWS * sum(probe.contents.values()))
+    count = min(_MOST_DRAWS, (_DRAWS_OF_A_PART if options else _DRAWS) * known.total())
+    draw = partial(probe.batch, count, priority=priority, **options)
     try:
-        batch = probe.asked("sample_steps", partial(probe.batch, count, priority=priority, beta=1.0))
+        batch, is_told = probe.asked("sample_steps", partial(draw, beta=1.0)), True
     except Refused:
-        batch = probe.asked("sample_steps", partial(probe.batch, count, priority=priority))
-        return [step.content for step in read_steps(batch)], None
+        batch, is_told = probe.asked("sample_steps", draw), False
     extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
-    weights = extra.get("weights") if isinstance(extra, Mapping) else None
+    weights = extra.get("weights") if is_told and isinstance(extra, Mapping) else None
     contents = [step.content for step in read_steps(batch)]
-    if weights is not None:
-        _check_weights(probe, contents, np.asarray(weights, float))
-    return contents, None if weights is None else np.asarray(weights, float)
+    if weights is None:
+        return contents, None
+    _check_weights(known, contents, np.asarray(weights, float))
+    return contents, np.asarray(weights, float)
 
 
-def _check_weights(probe: SourceProbe, contents: list[bytes], weights: np.ndarray) -> None:
+def _check_weights(known: Counter[bytes], contents: list[bytes], weights: np.ndarray) -> None:
     """Check that importance weights undo exactly the chances with which steps were drawn."""
     if not np.isfinite(weights).all() or (weights <= 0).any():
         raise Failed(f"weights lie from {weights.min()} to {weights.max()}", "they are finite, and above 0")
-    known = probe.contents
     chances = {content: known[content] / weight for content, weight in zip(contents, weights.tolist(), strict=True)}
     total = sum(chances.values())
     if worst := unlikely(Counter(contents), {content: value / total for content, value in chances.items()}):
@@ -213,16 +291,16 @@ def _judge(
     low, high = min(values.values()), max(values.values())
     if high - low < 1e-9:
         return
-    even, is_even = draws / len(counts), False
-    if low >= 0:
-        total = sum(values.values())
-        power = sum((value / total * draws - even) ** 2 / even for value in values.values())
-        is_even = power > 4 * limit and _gap(counts, dict.fromkeys(counts, even)) <= limit
-    elif high > 0:  # otherwise no value is a priority
-        is_even = chances is not None and np.ptp(list(chances.values())) < 1e-9 * max(chances.values())
-        if chances is None and _gap(counts, dict.fromkeys(counts, even)) <= limit:
+    even, power = draws / len(counts), 0.0
+    is_even = high > 0 and chances is not None and np.ptp(list(chances.values())) < 1e-9 * max(chances.values())
+    if chances is None and _gap(counts, dict.fromkeys(counts, even)) <= limit:
+        if low < 0 < high:
             probe.note("contract", f"draws of {words} are even; some of the values are negative")
             return
+        if low >= 0:  # whether chances in proportion to the values would show
+            total = sum(values.values())
+            power = sum((value / total * draws - even) ** 2 / even for value in values.values())
+        is_even = power > 4 * limit
     if is_even:
         raise Failed(f"{draws} draws of {words} are even, and the values lie from {low:.4g} to {high:.4g}",
                      "a priority that is taken prefers high values")  # fmt: skip

@@ -51,7 +51,7 @@ def check_statistics(probe: SourceProbe, told: Unchecked, data: list[Trajectory]
         told = {"value": told}
     if not isinstance(told, Mapping):
         raise Failed(f"statistics returned a {type(told).__name__}", "it must return trajectories or scalars")
-    compared = _compare_counts(told, data)
+    compared = _compare_counts(told, data) + _compare_bare(told, data)
     for names, values in _figures(data).items():
         for found in _entries(told, names):
             compared += 1
@@ -145,6 +145,49 @@ def _compare_counts(told: Mapping[str, Unchecked], data: list[Trajectory]) -> in
                 if Counter({_word(one): number for one, number in found.items()}) != due:
                     raise Failed(f"statistics count {dict(found)} of {group}.{name}", f"the samples have {dict(due)}")
     return compared
+
+
+def _compare_bare(told: Mapping[str, Unchecked], data: list[Trajectory]) -> int:
+    """Compare moments under the bare name of a field, and counts of texts; return how many entries there are.
+
+    They may be of the steps' observations, of the next ones, or of all frames.
+    """
+    compared = 0
+    steps = [step for one in data for step in one.steps]
+    names = Counter([*steps[0].observation, *steps[0].action])
+    for name, first in steps[0].observation.items():
+        frames = [np.asarray(step.observation[name]) for step in steps]
+        last = [one.steps[-1].next_observation for one in data]
+        ends = [np.asarray(end[name]) for end in last if end is not None]
+        variants = [frames, [*frames, *ends]] if len(ends) == len(data) else [frames]
+        if np.asarray(first).dtype.kind in "biuf":
+            found = told.get(name)
+            if names[name] == 1 and isinstance(found, Mapping) and {"mean", "min", "max"} <= found.keys():
+                compared += 1
+                _compare_any(found, [np.stack(values).astype(float) for values in variants], name)
+        elif np.ndim(first) == 0:
+            counts = [Counter(map(str, values)) for values in variants]
+            for key, found in told.items():
+                whole = isinstance(found, Mapping) and all(isinstance(one, int | np.integer) for one in found.values())
+                if whole and len(counts[0]) > 2 and counts[0].keys() <= found.keys():
+                    compared += 1
+                    if not any(+Counter(found) == +due for due in counts):
+                        raise Failed(f"statistics count {dict(found)!r:.100} as {key}",
+                                     f"of observation.{name} the samples have {dict(counts[0])!r:.100}")  # fmt: skip
+    return compared
+
+
+def _compare_any(told: Mapping[str, Unchecked], variants: list[np.ndarray], name: str) -> None:
+    wrong: Failed | None = None
+    for values in variants:
+        try:
+            _compare(name, told, values)
+        except Failed as reason:
+            wrong = wrong or reason
+        else:
+            return
+    if wrong:
+        raise wrong
 
 
 def _word(value: Unchecked) -> str:

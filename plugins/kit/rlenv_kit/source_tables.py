@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from rlenv_kit.report import Failed
-from rlenv_kit.tables import Noter, Unchecked, check_keys, is_int32, silent
+from rlenv_kit.tables import Noter, Unchecked, check_keys, field_names, is_int32, silent
 
 __all__ = [
     "Layout", "Step", "Trajectory", "check_agents", "discount_of", "layout_of", "packed", "read_actions", "read_steps",
@@ -437,12 +437,32 @@ def check_agents(batch: Unchecked, tables: Sequence[Unchecked]) -> None:
         if several and names - first["reward"].keys():
             raise Failed(f"the steps of {words} have no reward of {', '.join(sorted(names - first['reward'].keys()))}",
                          "reward is a dictionary from each agent to its reward")  # fmt: skip
+        if isinstance(agents, Mapping) and several and first["reward"].keys() - agents.keys():
+            raise Failed(f"the mapping of the agents in the steps of {words} lacks "
+                         f"{', '.join(sorted(first['reward'].keys() - agents.keys()))}, who have rewards",
+                         "with several agents, extra_info contains the mapping")  # fmt: skip
+        for agent, seen in agents.items() if isinstance(agents, Mapping) else ():
+            if unknown := [name for name in field_names(seen) if name not in first["observation"]]:
+                raise Failed(f"by the mapping in the steps of {words} agent {agent!r} observes {unknown[0]!r}",
+                             f"the observation has {', '.join(first['observation'])}")  # fmt: skip
         if not several and len(names) > 1:
             raise Failed(f"the steps of {words} have one reward, and extra_info tells of {', '.join(sorted(names))}",
                          "with several agents, reward is a dictionary from each agent to its reward")  # fmt: skip
-        if several and len(first["reward"]) > 1 and not agents and all(one == told[0] for one in told):
+        is_in_turns = isinstance(first.get("extra_info"), Mapping) and "agent" in first["extra_info"]
+        if (
+            several
+            and len(first["reward"]) > 1
+            and not agents
+            and not is_in_turns
+            and all(one == told[0] for one in told)
+        ):
             raise Failed(f"the steps of {words} have rewards of {', '.join(first['reward'])}, and their extra_info no "
                          "agents", "with several agents, extra_info contains the mapping")  # fmt: skip
+
+    mappings = [agents for agents in of_parts.values() if isinstance(agents, Mapping)]
+    if mappings and all(one == mappings[-1] for one in [*mappings[1:], *told]) and mappings[0] != mappings[-1]:
+        raise Failed(f"the mapping of the agents is {mappings[0]!r:.100} in sample_steps",
+                     f"it is {mappings[-1]!r:.100} in trajectories")  # fmt: skip
 
 
 def _agent_names(mappings: Sequence[Unchecked]) -> set[str]:

@@ -59,8 +59,27 @@ class _Windows:
                     for row, one, place in probe.found(batch, part):
                         compared += 1
                         compare(batch, row, one.steps, place, count)
+        with suppress(Refused):
+            self._check_both()
         if not compared:
             raise NotTried("sample_steps takes none of chunk, future, stack and n_step")
+
+    def _check_both(self) -> None:
+        """Check stacks of n-step transitions."""
+        probe, plain = self._probe, dict[tuple[object, ...], tuple[Unchecked, int]]()
+        batches = [self._batch("n_step", BATCH, **options, n_step=3) for options in ({}, {"stack": 2})]
+        for batch, is_plain in zip(batches, (True, False), strict=True):
+            if not {"done", "next_observation"} <= batch.keys() or isinstance(batch["reward"], Mapping):
+                return
+            for row, one, place in probe.found(batch):
+                came = (float(batch["reward"][row]), int(batch["done"][row]))
+                if is_plain:
+                    plain[(*one.key, place)] = came
+                elif plain.get((*one.key, place), came) != came:
+                    raise Failed(f"reward and done of 3 steps from {place} of {len(one.steps)} are {came} with a stack",
+                                 f"they are {plain[(*one.key, place)]} without it")  # fmt: skip
+                elif one.steps[-1].next_observation is not None:
+                    _check_next_stack(batch, row, one.steps, min(place + 3, len(one.steps)) - 1, 2)
 
     @check("pieces", "a piece of a trajectory has as many consecutive steps as asked for", "contract", "same steps",
            "unknown option")  # fmt: skip
@@ -88,10 +107,9 @@ class _Windows:
                     raise Failed(f"a piece of {length} steps from frame {piece.steps[0].frame_no} of {piece.env_id!r} "
                                  f"has the frames {[step.frame_no for step in piece.steps]!r:.80}",
                                  "they are the steps from there on, up to the episode's end")  # fmt: skip
-            if length == 2:
-                _check_begins([begun[0][1] for piece in tables if len(begun := firsts[piece.steps[0].content]) == 1],
-                              [place for (one, place), *others in firsts.values()
-                               if not others and place + 2 <= len(one.steps)])  # fmt: skip
+            if length == 2 and (begins := [found[0] for found in firsts.values() if len(found) == 1]):
+                _check_begins([found[0] for piece in tables if len(found := firsts[piece.steps[0].content]) == 1],
+                              [(one, place) for one, place in begins if place + 2 <= len(one.steps)])  # fmt: skip
         if len(refused) == 3:
             raise NotTried(f"sample_trajectories takes no length: {refused[0]}")
 
@@ -312,32 +330,33 @@ def _succeeded(label: Unchecked) -> bool | None:
     return bool(label) if isinstance(label, bool | np.bool_ | int) else outcomes.get(str(label))
 
 
-def _check_begins(came: list[int], may: list[int]) -> None:
-    """Check that pieces of two steps begin at every kind of place in a trajectory.
+_Begin = tuple[Trajectory, int]
+
+
+def _check_begins(came: list[_Begin], may: list[_Begin]) -> None:
+    """Check that pieces of two steps begin in every trajectory, at every kind of place.
 
     Args:
-        came: the places at which pieces began.
-        may: the places at which one may begin.
+        came: the trajectories and places at which pieces began.
+        may: those at which one may begin.
     """
-    if not may or len(came) < BATCH:
-        return
-    half = (max(may) + 1) / 2
-    for words, fits in _BEGINS.items():
-        if (share := sum(fits(place, half) for place in may) / len(may)) > 0.2 and (
-            not any(fits(place, half) for place in came)
-        ):
+    half = (max((place for _, place in may), default=0) + 1) / 2
+    kinds: dict[str, Callable[[_Begin], bool]] = {
+        "after the first step of its trajectory": lambda begin: begin[1] > 0,
+        "before the last two steps of its trajectory": lambda begin: begin[1] + 2 < len(begin[0].steps),
+        "at an odd step": lambda begin: begin[1] % 2 == 1, "at an even step": lambda begin: begin[1] % 2 == 0,
+        "in the first half": lambda begin: begin[1] < half, "in the second half": lambda begin: begin[1] >= half,
+        **{f"in trajectory {one.trajectory_id} of {one.env_id!r}": partial(_is_in, one.key) for one, _ in may},
+    }  # fmt: skip
+    for words, fits in kinds.items() if len(came) >= BATCH else ():
+        share = sum(map(fits, may)) / len(may) if may else 0.0
+        if (1 - share) ** len(came) < 1e-7 and not any(map(fits, came)):
             raise Failed(f"none of {len(came)} pieces of 2 steps begins {words}, where {share:.0%} may begin",
                          "every step is equally likely as the first one of a piece")  # fmt: skip
 
 
-_BEGINS: Mapping[str, Callable[[int, float], bool]] = {
-    "after the first step of its trajectory": lambda place, half: place > 0,
-    "at an odd step": lambda place, half: place % 2 == 1,
-    "at an even step": lambda place, half: place % 2 == 0,
-    "in the first half": lambda place, half: place < half,
-    "in the second half": lambda place, half: place >= half,
-}
-"""Words of a kind of place -> whether a place is of it, by half of the largest one."""
+def _is_in(key: tuple[str, int], begin: _Begin) -> bool:
+    return begin[0].key == key
 
 
 def _last(steps: tuple[Step, ...], place: int) -> int:
