@@ -228,9 +228,10 @@ class _Draws:
         totals = {key: one.total for key, one in data.items()}
         if len(data) < 2 or max(totals.values()) == min(totals.values()):
             return "all trajectories have one return"
-        count, refused = min(4000, 200 * len(data)), ""
-        for priority in ("return", "reward"):
+        refused = ""
+        for priority, each in (("return", 200), ("reward", 60)):
             probe.init()
+            count = min(4000, each * len(data))
             for options in ({"priority": priority, "beta": 1.0}, {"priority": priority}):
                 try:
                     drawn = probe.asked("sample_trajectories", partial(probe.trajectories, count, **options))

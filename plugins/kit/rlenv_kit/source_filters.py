@@ -94,7 +94,7 @@ class _Filters:
             raise NotTried("get_all_actions takes no filter, or no state can be given")
 
     @check("statistics of parts", "statistics within a filter are those of the data that fit it", "6.3.2.5-2",
-           "filters", "statistics")  # fmt: skip
+           "filters", "statistics", "kinds of statistics")  # fmt: skip
     def statistics_of_parts(self, probe: SourceProbe) -> None:
         probe.init()
         meanings = Meanings(probe.call("statistics"), list(probe.data.values()))

@@ -96,12 +96,12 @@ def check_once(probe: SourceProbe, priority: str) -> None:
     told = discount_of(probe.batch(64))
     values = list(_MEANINGS[priority](list(probe.data.values()), told))[-1]
     column = np.array([values[content] for content in values])
-    size = len(values) // 8
+    size = len(values) // 4
     if size < 1 or len(values) < len(probe.contents) or column.min() < 0 or column.max() <= 0:
         return
-    rounds = max(1, 400 // size)
+    rounds = max(1, 800 // size)
     shift, error = column.var() / column.mean(), column.std() / math.sqrt(rounds * size)
-    if shift < 10 * error:
+    if shift < 8 * error:
         return
     probe.init()
     drawn = list[float]()

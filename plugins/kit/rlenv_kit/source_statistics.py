@@ -297,7 +297,7 @@ class Meanings:
                 if value.total() == steps != len(data) and len(value) > 1:
                     self._counts.append(path)
                 continue
-            if (np.abs(value - np.round(value, 3)) > 1e-9).any():
+            if (np.abs(value - np.round(value, 2)) > 1e-9).any():
                 found = [(*names, moment) for (names, moment), due in moments.items() if _is_close(value, due)]
                 self._names |= {path: found} if found else {}
 
