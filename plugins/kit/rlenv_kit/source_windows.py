@@ -448,8 +448,9 @@ def _check_factor(
 ) -> None:
     extra, taken = batch.get("extra_info", {}), min(count, len(steps) - place)
     told = np.asarray(extra.get("discount"))
-    is_told = factor is not None and told.dtype.kind == "f" and told.ndim == 1 and told[row] > 0
-    if is_told and not math.isclose(told[row], due := factor**taken, rel_tol=1e-5):
+    due = None if factor is None else factor**taken
+    is_told = told.dtype.kind == "f" and told.ndim == 1 and told[row] > 0  # it is 0 after a terminated step
+    if due is not None and is_told and not math.isclose(told[row], due, rel_tol=1e-5):
         raise Failed(f"extra_info['discount'] is {told[row]:.6g} of {count} steps from {place} of {len(steps)}",
                      f"it is {factor:g} to the power of {taken}, {due:.6g}")  # fmt: skip
     if "steps" in extra and int(np.asarray(extra["steps"])[row]) != taken:
