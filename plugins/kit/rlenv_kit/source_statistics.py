@@ -276,7 +276,7 @@ def kinds_of(
 
 
 class Meanings:
-    """What entries of statistics mean by those of all data, whatever their names are.
+    """Compare statistics of a part by what the same entries mean in all data, whatever their names are.
 
     An entry that is the mean or the deviation of some values of all data is that of the part's values within a filter;
     and counts that add up to the number of steps do so within a filter too.
