@@ -29,7 +29,7 @@ from rlenv_kit.probe import (
 )
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference
+from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference, field_names
 
 __all__ = ["MAX_FRAMES", "at_highest", "at_lowest", "check_tables", "episode_checks", "field_names"]
 
@@ -431,14 +431,6 @@ def _another_day() -> Iterator[None]:
         mock.patch.object(time, "time_ns", lambda: real_ns() + int(shift * 1e9)),  # noqa: PT008
     ):
         yield
-
-
-def field_names(seen: object) -> list[str]:
-    """Return the names of observation fields in an agent's part of the mapping; none if it holds something else."""
-    if isinstance(seen, str):
-        return [seen]
-    values = seen.values() if isinstance(seen, Mapping) else seen if isinstance(seen, list | tuple | set) else ()
-    return [value for value in values if isinstance(value, str)]
 
 
 def _form(seen: object) -> Any:

@@ -18,7 +18,7 @@ from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_facts import fact_checks
 from rlenv_kit.source_filters import filter_checks
 from rlenv_kit.source_probe import BATCH, SourceProbe, StandardSource
-from rlenv_kit.source_tables import Trajectory, layout_of, packed
+from rlenv_kit.source_tables import Trajectory, check_agents, layout_of, packed
 from rlenv_kit.source_windows import window_checks
 from rlenv_kit.supervisor import (
     CallLog,
@@ -134,6 +134,8 @@ class _Tables:
         for size in (1, 3, 1):
             self._probe.trajectories(size)
         self._check_numbers()
+        probe.init()
+        check_agents(probe.batch(3), probe.tables(probe.few))
 
     def _check_numbers(self) -> None:
         """Check that numbers stand for trajectories, in Table 6 and in the steps' ``extra_info``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,10 +13,19 @@ from itertools import pairwise
 import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.source_priorities import (
+    SIGMAS,
+    by_powers,
+    check_once,
+    check_part,
+    check_step_chances,
+    check_trajectory_chances,
+    unlikely,
+)
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
 from rlenv_kit.source_tables import read_steps, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked, deep_difference
+from rlenv_kit.tables import deep_difference
 
 __all__ = ["draw_checks"]
 
@@ -28,10 +37,6 @@ _FLOOR = 0.02
 
 _BATCHES = 16
 """Batches that are drawn after one init."""
-
-_SIGMAS = 6.0
-"""Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
-
 
 _WAYS: tuple[dict[str, object], ...] = (
     {"priority": "return"}, {"priority": "td_error"}, {"replace": False}, {"min_return": -1e9},
@@ -150,7 +155,7 @@ class _Draws:
             )  # fmt: skip
             raise Failed(f"step {place[1]} of trajectory {place[0]} did not come in {sum(drawn.values())} draws",
                          "every step can be drawn")  # fmt: skip
-        if _unlikely(drawn, {content: count / total for content, count in known.items()}):
+        if unlikely(drawn, {content: count / total for content, count in known.items()}):
             probe.note("contract", "draws without a priority are not uniform over the steps")
 
     @check("once", "without replacement, each step comes once", "contract", "same steps", "unknown option")
@@ -200,29 +205,46 @@ class _Draws:
         "every step",
     )
     def priority(self, probe: SourceProbe) -> None:
-        """Check draws by return, and their importance weights."""
-        data = probe.data
-        totals = {key: one.total for key, one in data.items()}
-        spread = max(totals.values()) - min(totals.values())
-        if len(data) < 2 or spread == 0:
-            raise NotTried("all trajectories have one return")
-        probe.init()
-        count = min(4000, 200 * len(data))
-        try:
-            drawn = probe.asked("sample_trajectories", lambda: probe.trajectories(count, priority="return"))
-        except Refused as reason:
-            raise NotTried(f"priorities are refused: {reason}") from None
-        self._check_mean("return", [totals[one.key] for one in drawn], list(totals.values()))
+        """Check draws by return, by reward and by advantage, and their importance weights."""
+        refused = self._check_trajectories()
         priorities = ["return", "reward", "advantage"]
         if not _is_refused(partial(probe.batch, 2, priority="no_such_priority")):
             probe.note("contract", "sample_steps ignores an unknown priority, so a misspelt one goes unnoticed")
             priorities = priorities[:1]
+        taken = False
         for priority in priorities:
-            self._check_weights(priority)
-            self._check_alpha(priority)
-        if len(priorities) > 1:
-            self._check_steps()
-            self._check_advantage()
+            probe.init()
+            if check_step_chances(probe, priority):
+                taken = True
+                self._check_alpha(priority)
+                check_part(probe, priority)
+                check_once(probe, priority)
+        if refused and not taken:
+            raise NotTried(f"priorities are refused: {refused}")
+
+    def _check_trajectories(self) -> str:
+        """Check draws of trajectories by return; return why there are none."""
+        probe, data = self._probe, self._probe.data
+        totals = {key: one.total for key, one in data.items()}
+        if len(data) < 2 or max(totals.values()) == min(totals.values()):
+            return "all trajectories have one return"
+        refused = ""
+        for priority, each in (("return", 200), ("reward", 60)):
+            probe.init()
+            count = min(4000, each * len(data))
+            for options in ({"priority": priority, "beta": 1.0}, {"priority": priority}):
+                try:
+                    drawn = probe.asked("sample_trajectories", partial(probe.trajectories, count, **options))
+                except Refused as reason:
+                    refused = refused or str(reason)
+                    continue
+                if priority == "return":
+                    self._check_mean("return", [totals[one.key] for one in drawn], list(totals.values()))
+                check_trajectory_chances(probe, priority, drawn)
+                return ""
+            if not _is_refused(partial(probe.tables, 2, priority="no_such_priority")):
+                break
+        return refused
 
     @staticmethod
     def _check_mean(priority: str, drawn: list[float], values: list[float]) -> None:
@@ -234,87 +256,40 @@ class _Draws:
             raise Failed(f"the mean {priority} of {len(drawn)} draws by {priority} is {mean:.6g}, that of the data "
                          f"{all_mean:.6g}", f"priority={priority!r} prefers high ones")  # fmt: skip
 
-    def _check_steps(self) -> None:
-        """Check draws of steps by reward."""
-        probe = self._probe
-        steps = [step for one in probe.data.values() for step in one.steps]
-        rewards = {step.content: float(step.reward) for step in steps if not isinstance(step.reward, Mapping)}
-        values = [rewards[step.content] for step in steps if step.content in rewards]
-        if len(values) < len(steps) or min(values) == max(values):
-            return
-        probe.init()
-        with suppress(Refused):
-            drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(values)), priority="reward"))
-            self._check_mean("reward", [rewards[step.content] for step in drawn], values)
-
-    def _check_advantage(self) -> None:
-        """Check that draws by advantage prefer steps after which more is earned than on average at their place."""
-        probe, gains, earned = self._probe, dict[bytes, float](), list[np.ndarray]()
-        for one in probe.data.values():
-            rewards = [step.reward for step in one.steps if not isinstance(step.reward, Mapping)]
-            if len(rewards) < len(one.steps):
-                return
-            earned.append(np.cumsum(np.array(rewards, float)[::-1])[::-1])
-        for place in range(max(map(len, earned))):
-            there = [(one, values[place]) for one, values in zip(probe.data.values(), earned, strict=True)
-                     if place < len(values)]  # fmt: skip
-            mean = float(np.mean([value for _, value in there]))
-            gains |= {one.steps[place].content: float(value) - mean for one, value in there}
-        if len(earned) < 3 or np.ptp(list(gains.values())) < 1e-9:
-            return
-        probe.init()
-        with suppress(Refused):
-            drawn = probe.asked("sample_steps", partial(probe.steps, min(8000, 80 * len(gains)), priority="advantage"))
-            values = np.array([gains[step.content] for step in drawn])
-            self._check_mean("advantage", values.tolist(), list(gains.values()))
-            low, middle, high = np.quantile(list(gains.values()), (0.25, 0.5, 0.75))
-            worst, usual = int((values <= low).sum()), int(((values > low) & (values <= high)).sum())
-            if low < middle < high and worst > 0.75 * usual + _SIGMAS * math.sqrt(usual):
-                raise Failed(f"of {len(values)} draws by advantage {worst} are of the worst quarter of the steps, and "
-                             f"{usual} of the two middle ones", "priority='advantage' prefers high ones")  # fmt: skip
-
     def _check_alpha(self, priority: str) -> None:
-        """Check that an exponent of priorities, where it is taken, changes the draws."""
-        probe, drawn = self._probe, list[list[bytes]]()
+        """Check that an exponent of priorities, where it is taken, changes the draws, and is their power."""
+        probe, drawn, chances = self._probe, list[list[bytes]](), list[dict[bytes, float]]()
         rewards = [step.reward for one in probe.data.values() for step in one.steps]
         if priority == "reward" and all(reward == rewards[0] for reward in rewards):
             return  # equal priorities have equal powers
-        for alpha in (0.0, 1.0, 6.0):
-            probe.init()
-            try:
-                steps = probe.asked("sample_steps", partial(probe.steps, 512, priority=priority, alpha=alpha))
-            except Refused:
+        beta: dict[str, object] = {"beta": 1.0}
+        for alpha in ({"alpha": 0.0}, {"alpha": 1.0}, {"alpha": 6.0}, {}):
+            for more in (beta, {}):
+                probe.init()
+                options = {"priority": priority, **alpha, **more}
+                with suppress(Refused):
+                    batch = probe.asked("sample_steps", partial(probe.batch, 512, **options))
+                    break
+            else:
                 return
-            drawn.append([step.content for step in steps])
+            contents = [step.content for step in read_steps(batch, 512)]
+            drawn.append(contents)
+            extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
+            weights = extra.get("weights") if more and isinstance(extra, Mapping) else None
+            if weights is not None:
+                known = probe.contents
+                chances.append({content: 1 / weight for content, weight in zip(
+                    contents, np.asarray(weights, float).tolist(), strict=True) if known[content] == 1 and weight > 0
+                })  # fmt: skip
         if drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) > 1:
             raise Failed(f"draws by {priority} are the same with alpha 0, 1 and 6, which were all accepted",
                          "chances are priorities to the power of alpha")  # fmt: skip
-
-    def _check_weights(self, priority: str) -> None:
-        """Check that importance weights undo exactly the chances with which steps were drawn."""
-        probe = self._probe
-        count = min(20_000, 60 * sum(probe.contents.values()))
-        try:
-            batch = probe.asked("sample_steps", partial(probe.batch, count, priority=priority, beta=1.0))
-        except Refused:
-            return
-        weights = batch.get("extra_info", {}).get("weights") if isinstance(batch, Mapping) else None
-        if weights is None:
-            return
-        self._compare_weights([step.content for step in read_steps(batch)], np.asarray(weights, float))
-
-    def _compare_weights(self, contents: list[bytes], weights: np.ndarray) -> None:
-        if not np.isfinite(weights).all() or (weights <= 0).any():
-            raise Failed(f"weights lie from {weights.min()} to {weights.max()}", "they are finite, and above 0")
-        known, chance = self._probe.contents, defaultdict[bytes, float](float)
-        for content, weight in zip(contents, weights.tolist(), strict=True):
-            chance[content] = known[content] / weight
-        total = sum(chance.values())
-        drawn = Counter(contents)
-        worst = _unlikely(drawn, {content: value / total for content, value in chance.items()})
-        if worst:
-            raise Failed(f"a step came {worst[0]} times in {len(contents)} draws, by its weight {worst[1]:.1f} times",
-                         "with beta=1 the weights undo the priorities")  # fmt: skip
+        if len(chances) == 4:
+            for words, other, power in (("0", chances[0], 0.0), ("6", chances[2], 6.0), ("left out", chances[3], 1.0)):
+                if not by_powers(chances[1], other, power):
+                    raise Failed(f"by their weights, draws by {priority} with alpha {words} have other chances than "
+                                 f"those with alpha 1 to the power of {power:g}",
+                                 "chances are priorities to the power of alpha, 1 by default")  # fmt: skip
 
     @check("td errors", "draws by TD error follow the errors", "6.3.2.2-3 B.2.2.2-2", "same steps", "unknown option")
     def td_errors(self, probe: SourceProbe) -> None:
@@ -332,20 +307,26 @@ class _Draws:
             raise NotTried("extra_info of a batch has no index for update_priorities")
         index = np.unique(np.asarray(batch["extra_info"]["index"]))
         count, few = min(20_000, 60 * len(index)), index[::2]
-        for chosen, largest in ((few, 3.0), (index, 2.0)):  # what steps without an error get is the source's
-            is_large = np.arange(len(chosen)) % 3 == 0
-            errors = np.where(is_large, largest, 1e-3) * np.where(np.arange(len(chosen)) % 2, -1, 1)
-            probe.log.call("update_priorities", update, chosen, errors)
-            came = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
+        asked: dict[str, object] = {"priority": "td_error"}
+        with suppress(Refused):
+            probe.asked("sample_steps", partial(probe.batch, 1, **asked, alpha=1.0))
+            asked["alpha"] = 1.0
+        for turn, chosen in enumerate((few, index)):
+            is_large = (np.arange(len(chosen)) + turn * (len(chosen) > 2)) % 3 == 0
+            sizes = np.where(is_large, 3.0, 1e-3)
+            sizes[np.flatnonzero(is_large)[1::2]] /= 1 + turn
+            probe.log.call("update_priorities", update, chosen, sizes * np.where(np.arange(len(chosen)) % 2, -1, 1))
+            came = Counter(np.asarray(probe.batch(count, **asked)["extra_info"]["index"]).tolist())
             large, small = chosen[is_large].tolist(), chosen[~is_large].tolist()
-            worst = _unlikely(Counter({place: came[place] for place in large}), dict.fromkeys(large, 1 / len(large)))
+            worst = _unlike(came, dict(zip(large, (sizes[is_large] / sizes[is_large].sum()).tolist(), strict=True)))
             floor = _FLOOR * len(small) / len(large) * sum(came[place] for place in large)
             often = sum(came[place] for place in small)
-            if worst or often > floor + _SIGMAS * math.sqrt(floor) + 2:
+            if worst or often > floor + SIGMAS * math.sqrt(floor) + 2:
                 number, due = worst or (often, floor)
                 raise Failed(f"{'a step' if worst else 'steps with small errors'} came {number} times in {count} draws "
                              f"by TD error, by its error {'' if worst else 'at most '}{due:.1f} times",
                              "chances are in proportion to the absolute errors")  # fmt: skip
+            self._check_new(came, large, index[~np.isin(index, chosen)].tolist())
         for wrong in (-1, 10**9):
             with suppress(ValueError, IndexError, KeyError):
                 probe.log.call("update_priorities", update, np.array([wrong]), np.array([1e5]))
@@ -356,8 +337,18 @@ class _Draws:
                                  "an index of no step is refused")  # fmt: skip
         probe.init()
         again = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
-        if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
+        if unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
             raise Failed("TD errors outlast an init", "init sets the data set to its first state")
+
+    @staticmethod
+    def _check_new(came: Counter[int], large: list[int], new: list[int]) -> None:
+        """Check that steps without an error come as often as those with the largest one so far."""
+        known = sum(came[place] for place in large)
+        due = known / len(large) * len(new)
+        if new and known > 30 and not 0.5 * due <= sum(came[place] for place in new) <= 2 * due:
+            raise Failed(f"{len(new)} steps without a TD error came {sum(came[place] for place in new)} times, and "
+                         f"{len(large)} steps with the largest one {known} times",
+                         "a step without one gets the largest one set so far")  # fmt: skip
 
     @check("pairs", "of a preference pair the chosen trajectory is better, by the margin", "contract", "same steps")
     def pairs(self, probe: SourceProbe) -> None:
@@ -428,16 +419,11 @@ def _is_refused(call: Callable[[], object]) -> bool:
     return False
 
 
-def _unlikely(drawn: Counter[Unchecked], chances: Mapping[Unchecked, float]) -> tuple[int, float] | None:
-    """Return count and expected count of what came too often or too seldom to be chance; None if nothing did."""
-    total = sum(drawn.values())
-    rest_count, rest = 0, 0.0
-    for content, chance in chances.items():
-        expected = total * chance
-        if expected < 9:  # too few for a normal distribution: all such together
-            rest_count, rest = rest_count + drawn[content], rest + expected
-        elif abs(drawn[content] - expected) > _SIGMAS * math.sqrt(expected * max(1 - chance, 1e-12)) + 1:
-            return drawn[content], expected
-    if abs(rest_count - rest) > _SIGMAS * math.sqrt(rest) + 2:
-        return rest_count, rest
-    return None
+def _unlike(came: Counter[int], chances: Mapping[int, float]) -> tuple[int, float] | None:
+    """Return count and expected count of an index, or of those with one chance, that came too often or too seldom."""
+    alike: dict[float, list[int]] = {}
+    for place, chance in chances.items():
+        alike.setdefault(chance, []).append(place)
+    groups = {str(chance): chance * len(places) for chance, places in alike.items()}
+    together = Counter({str(chance): sum(came[place] for place in places) for chance, places in alike.items()})
+    return unlikely(Counter({place: came[place] for place in chances}), chances) or unlikely(together, groups)

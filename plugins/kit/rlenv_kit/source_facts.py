@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -13,11 +13,12 @@ import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import Refused, SourceProbe
-from rlenv_kit.source_tables import Step, Trajectory, layout_of, packed, read_actions, read_trajectory
+from rlenv_kit.source_statistics import check_statistics, kinds_of
+from rlenv_kit.source_tables import Step, Trajectory, layout_of, packed, read_actions
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, deep_difference
 
-__all__ = ["check_statistics", "fact_checks"]
+__all__ = ["fact_checks"]
 
 _STATES = 8
 """States of each choice that are asked for all their actions."""
@@ -280,15 +281,7 @@ class _Facts:
     )
     def kinds(self, probe: SourceProbe) -> None:
         data, tried = list(probe.data.values()), 0
-        rows: list[tuple[dict[str, object], Callable[[Unchecked], None]]] = [
-            ({"kind": "returns"}, lambda told: _check_returns(told, data, probe.numbered)),
-            ({"kind": "episodes"}, lambda told: _check_episodes(told, data, probe.numbered)),
-        ]
-        for names, values in _figures(data).items():
-            if names[0].partition(".")[0] in _GROUPS:
-                rows += [({"kind": "histogram", "field": names[0], "bins": bins}, partial(_check_histogram, values))
-                         for bins in (4, 7)]  # fmt: skip
-        for options, compare in rows:
+        for options, compare in kinds_of(data, probe.numbered):
             try:
                 told = probe.asked("statistics", partial(self._ask, **options))
             except Refused:
@@ -328,17 +321,6 @@ class _Facts:
         return self._probe.call("statistics", **options)
 
 
-_GROUPS = ("observation", "action", "reward")
-
-_MOMENTS: Mapping[str, Callable[[np.ndarray], Unchecked]] = {
-    "mean": lambda values: values.mean(axis=0),
-    "std": lambda values: values.std(axis=0),
-    "min": lambda values: values.min(axis=0),
-    "max": lambda values: values.max(axis=0),
-    "median": lambda values: np.median(values, axis=0),
-}
-
-
 def _not_plain(value: Unchecked, name: str = "") -> str:
     """Return the type and the name of the first value that JSON can't hold; empty if there is none."""
     if isinstance(value, Mapping):
@@ -348,173 +330,3 @@ def _not_plain(value: Unchecked, name: str = "") -> str:
     if isinstance(value, list | tuple):
         return next(filter(None, (_not_plain(item, name) for item in value)), "")
     return "" if value is None or isinstance(value, str | int | float) else f"{type(value).__name__} as {name}"
-
-
-def check_statistics(probe: SourceProbe, told: Unchecked, data: list[Trajectory], asked: Collection[str] = ()) -> None:
-    """Compare statistics with data.
-
-    Args:
-        probe: takes remarks.
-        told: as the source returned them.
-        data: the trajectories that they describe.
-        asked: names of the options that were given; statistics may repeat them.
-
-    Raises:
-        Failed: the statistics are wrong.
-        NotTried: nothing in them can be compared.
-    """
-    if isinstance(told, Sequence) and not isinstance(told, str | bytes):
-        known = {step.content for one in data for step in one.steps}
-        for table in told:
-            if any(step.content not in known for step in read_trajectory(table, probe.note).steps):
-                raise Failed("statistics returned a trajectory that is not in the data")
-        return
-    if isinstance(told, int | float | np.number):
-        told = {"value": told}
-    if not isinstance(told, Mapping):
-        raise Failed(f"statistics returned a {type(told).__name__}", "it must return trajectories or scalars")
-    compared = _compare_counts(told, data)
-    for names, values in _figures(data).items():
-        for found in _entries(told, names):
-            compared += 1
-            _compare(names[0], found, values)
-        for moment in _MOMENTS:
-            for key in {f"{moment}_{name}" for name in names} | {f"{name}_{moment}" for name in names}:
-                if isinstance(told.get(key), int | float | np.number) and key not in asked:
-                    compared += 1
-                    _compare(names[0], {moment: told[key]}, values)
-    if not compared:
-        raise NotTried("statistics name no figure that can be compared: episodes, steps, returns, lengths, fields")
-
-
-def _compare(name: str, told: Unchecked, values: np.ndarray) -> None:
-    if isinstance(told, list | tuple | np.ndarray):
-        if len(told) != len(values) or not _is_close(np.sort(np.asarray(told, float)), np.sort(values)):
-            raise Failed(f"statistics list {np.asarray(told).tolist()!r:.80} as {name}", f"those of the samples are "
-                         f"{np.sort(values).tolist()!r:.80}")  # fmt: skip
-        return
-    if not isinstance(told, Mapping):
-        if told != len(values):
-            raise Failed(f"statistics say {told} {name}, the data have {len(values)}")
-        return
-    for moment, function in _MOMENTS.items():
-        if told.get(moment) is not None:
-            expected = function(values)
-            if not _is_close(told[moment], expected):
-                raise Failed(f"statistics say {moment} {np.asarray(told[moment]).tolist()} of {name}",
-                             f"that of the samples is {np.asarray(expected).tolist()}")  # fmt: skip
-
-
-def _is_close(told: Unchecked, expected: Unchecked) -> bool:
-    array = np.asarray(told, float)
-    return array.shape == np.shape(expected) and np.allclose(array, expected, rtol=1e-5, atol=1e-6)
-
-
-def _figures(data: list[Trajectory]) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the values that statistics may describe, by the names that they may have there."""
-    steps = [step for one in data for step in one.steps]
-    figures: dict[tuple[str, ...], np.ndarray] = {
-        ("episodes", "trajectories"): np.zeros(len(data)),
-        ("steps", "transitions"): np.zeros(len(steps)),
-        ("lengths", "length"): np.array([len(one.steps) for one in data], float),
-    }
-    if not any(isinstance(step.reward, Mapping) for step in steps):
-        figures["returns", "return"] = np.array([one.total for one in data])
-        figures["reward", "rewards"] = np.array([step.reward for step in steps], float)
-    for group in ("observation", "action"):
-        for name, first in getattr(steps[0], group).items():
-            if np.asarray(first).dtype.kind not in "biuf":  # texts have no moments
-                continue
-            values = np.stack([np.asarray(getattr(step, group)[name], float) for step in steps])
-            figures[f"{group}.{name}", f"{group}_{name}"] = values
-    return figures
-
-
-def _entries(told: Mapping[str, Unchecked], names: tuple[str, ...]) -> Iterator[Unchecked]:
-    """Yield what statistics hold under the names, here or in ``fields``: moments, a count, or a list of numbers."""
-    for part in (told, told.get("fields")):
-        for name in names:
-            found = part.get(name) if isinstance(part, Mapping) else None
-            listed = isinstance(found, list | np.ndarray) and names[0] in ("lengths", "returns")
-            if listed or (isinstance(found, Mapping | int | np.integer) and not isinstance(found, bool)):
-                yield found
-
-
-def _compare_counts(told: Mapping[str, Unchecked], data: list[Trajectory]) -> int:
-    """Compare entries that count the values of a field, such as ``{"0": 3, "1": 5}``; return how many there are."""
-    compared = 0
-    for group in ("observation", "action"):
-        values: dict[str, Counter[str]] = {}
-        for step in (step for one in data for step in one.steps):
-            for name, value in getattr(step, group).items():
-                if np.ndim(value) == 0:
-                    values.setdefault(name, Counter())[_word(value)] += 1
-        for name, due in values.items():
-            for key in (name, f"{name}s", f"{group}.{name}"):
-                found = told.get(key)
-                if not isinstance(found, Mapping) or not found or not {_word(one) for one in found} <= due.keys():
-                    continue
-                compared += 1
-                if Counter({_word(one): number for one, number in found.items()}) != due:
-                    raise Failed(f"statistics count {dict(found)} of {group}.{name}", f"the samples have {dict(due)}")
-    return compared
-
-
-def _word(value: Unchecked) -> str:
-    """Return a value as a key of JSON data: 2 and 2.0 are one."""
-    number = isinstance(value, int | float | np.number | np.bool_)
-    return f"{float(value):g}" if number else str(np.asarray(value).item())
-
-
-def _check_numbered(name: str, numbers: Unchecked, values: Unchecked, due: Mapping[int, float]) -> None:
-    """Check values that stand beside the numbers of their episodes."""
-    if not isinstance(numbers, list | np.ndarray) or len(numbers) != len(values) or set(numbers) - due.keys():
-        return
-    for number, value in zip(numbers, values, strict=True):
-        if not _is_close(value, due[number]):
-            raise Failed(
-                f"statistics say the {name} {value} of episode {number}", f"that of its steps is {due[number]}"
-            )
-
-
-def _check_returns(told: Unchecked, data: list[Trajectory], numbered: Mapping[int, Trajectory]) -> None:
-    if isinstance(told, Mapping):
-        returns = np.array([one.total for one in data])
-        for key in ("return", "returns"):
-            if isinstance(told.get(key), list | np.ndarray):
-                _compare("returns", told[key], returns)
-                totals = {number: one.total for number, one in numbered.items()}
-                _check_numbered("return", told.get("episode"), told[key], totals)
-        _compare("returns", {name: told.get(name) for name in _MOMENTS}, returns)
-
-
-def _check_episodes(told: Unchecked, data: list[Trajectory], numbered: Mapping[int, Trajectory]) -> None:
-    entries = told.get("episodes") if isinstance(told, Mapping) else told
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        return
-    for key, values in (("length", [len(one.steps) for one in data]), ("return", [one.total for one in data])):
-        if len(entries) != len(data) or all(isinstance(entry.get(key), int | float) for entry in entries):
-            listed = [entry.get(key, 0) for entry in entries]
-            _compare(f"{key}s", listed, np.array(values, float))
-            due = {number: float(len(one.steps) if key == "length" else one.total) for number, one in numbered.items()}
-            _check_numbered(key, [entry.get("episode") for entry in entries], listed, due)
-
-
-def _check_histogram(values: np.ndarray, told: Unchecked) -> None:
-    """Check counts (elements, bins) and edges (elements, bins + 1), or those of a single element without its axis."""
-    if not isinstance(told, Mapping) or not {"counts", "edges"} <= told.keys():
-        return
-    columns = values.reshape(len(values), -1).T
-    counts, edges = (np.atleast_2d(np.asarray(told[key], float)) for key in ("counts", "edges"))
-    if len(counts) != len(columns) or len(edges) != len(columns):
-        raise Failed(f"a histogram has counts of shape {counts.shape} and edges of shape {edges.shape}",
-                     f"they have one row for each of {len(columns)} elements")  # fmt: skip
-    for column, numbers, bounds in zip(columns, counts, edges, strict=True):
-        width = 1e-6 * max(float(np.ptp(bounds)), 1e-9)  # a value on an edge may be in either bin
-        sure = [np.sum((column > low + width) & (column < high - width)) for low, high in pairwise(bounds)]
-        most = [np.sum((column >= low - width) & (column <= high + width)) for low, high in pairwise(bounds)]
-        if numbers.sum() != len(column) or (numbers < sure).any() or (numbers > most).any():
-            raise Failed(
-                f"a histogram counts {numbers.astype(int).tolist()} values from {bounds[0]:g} to {bounds[-1]:g}",
-                f"there are {len(column)}, in the bins {np.array(most).tolist()}",
-            )

@@ -11,9 +11,9 @@ from itertools import combinations
 import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.source_facts import check_statistics
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
-from rlenv_kit.source_tables import Step, Trajectory, packed, read_actions
+from rlenv_kit.source_statistics import Meanings, check_statistics, kinds_of
+from rlenv_kit.source_tables import Step, Trajectory, discount_of, packed, read_actions
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, deep_difference
 
@@ -31,8 +31,8 @@ _STACK = 3
 _N = 3
 """Steps of an n-step transition."""
 
-_ENOUGH = 40
-"""Draws for each step or trajectory, so that one that can come does come, but for one case in e**40."""
+_ENOUGH = 25
+"""Draws for each step or trajectory, so that one that can come does come, but for one case in e**25."""
 
 _MOST_DRAWS = 8000
 
@@ -84,7 +84,7 @@ class _Filters:
                 self._taken.append(part)
         if not self._taken:
             raise NotTried("no filter is taken of which the data tell what fits it")
-        for part in _together(self._taken):
+        for part in _together(self._taken, probe.data):
             self._check_draws(part)
 
     @check("actions of a part", "all actions of a state within a filter are those of the data that fit it", "6.3.2.4-2",
@@ -94,10 +94,15 @@ class _Filters:
             raise NotTried("get_all_actions takes no filter, or no state can be given")
 
     @check("statistics of parts", "statistics within a filter are those of the data that fit it", "6.3.2.5-2",
-           "filters", "statistics")  # fmt: skip
+           "filters", "statistics", "kinds of statistics")  # fmt: skip
     def statistics_of_parts(self, probe: SourceProbe) -> None:
-        if not sum(self._check_statistics(part) for part in self._taken):
+        probe.init()
+        meanings = Meanings(probe.call("statistics"), list(probe.data.values()))
+        taken = [part for part in self._taken if self._check_statistics(part, meanings)]
+        if not taken:
             raise NotTried("statistics take no filter")
+        for part in _smallest(taken):
+            self._check_kinds(part)
 
     def _check_draws(self, part: _Part) -> bool:
         """Check steps and trajectories of a part; return whether its options are taken."""
@@ -121,7 +126,7 @@ class _Filters:
             return taken
         try:
             tables = probe.asked(
-                "sample_trajectories", partial(probe.trajectories, min(_ENOUGH * len(part.may), 400), **part.options)
+                "sample_trajectories", partial(probe.trajectories, min(_ENOUGH * len(part.may), 250), **part.options)
             )
         except Refused:
             return taken
@@ -177,7 +182,24 @@ class _Filters:
                 )
         return bool(places)
 
-    def _check_statistics(self, part: _Part) -> bool:
+    def _check_kinds(self, part: _Part) -> None:
+        """Check each kind of statistics within a part."""
+        probe = self._probe
+        data = [probe.data[key] for key in part.due]
+        numbered = {number: one for number, one in probe.numbered.items() if one.key in part.due}
+        for options, compare in kinds_of(data, numbered):
+            if options.get("bins") == 7:
+                continue
+            try:
+                told = probe.asked("statistics", partial(probe.call, "statistics", **part.options, **options))
+            except Refused:
+                continue
+            try:
+                compare(told)
+            except Failed as wrong:
+                raise Failed(f"with {part}, {options}: {wrong.found}", wrong.allowed) from wrong
+
+    def _check_statistics(self, part: _Part, meanings: Meanings) -> bool:
         """Check statistics within a part; return whether its options are taken."""
         probe = self._probe
         if part.due != part.may or part.steps is not None:
@@ -187,8 +209,10 @@ class _Filters:
             told = probe.asked("statistics", partial(probe.call, "statistics", **part.options))
         except Refused:
             return False
+        data = [probe.data[key] for key in part.due]
         try:
-            check_statistics(probe, told, [probe.data[key] for key in part.due], part.options.keys())
+            meanings.compare(told, data)
+            check_statistics(probe, told, data, part.options.keys())
         except NotTried:
             return False
         except Failed as wrong:
@@ -263,19 +287,37 @@ class _Filters:
     def n_steps(self, probe: SourceProbe) -> None:
         """Compare n-step transitions with the data."""
         probe.init()
-        factor = _discount(probe.batch(BATCH))
+        factor = discount_of(probe.batch(BATCH))
+        factor = self._factor() if factor is None else factor
         try:
             batch = probe.asked("sample_steps", partial(probe.batch, 2 * BATCH, n_step=_N))
         except Refused as reason:
             raise NotTried(f"sample_steps takes no n_step: {reason}") from None
-        if not isinstance(batch, Mapping) or isinstance(batch.get("reward"), Mapping):
-            raise NotTried("a batch of n-step transitions is no Table 5 with one reward for each step")
+        if not isinstance(batch, Mapping):
+            raise NotTried("a batch of n-step transitions is no single Table 5")
         compared = 0
         for row, one, place in self._probe.found(batch):
             compared += 1
             _check_n_steps(batch, row, one, place, factor)
         if not compared:
             raise NotTried("no step of a batch of n-step transitions is found by its frame and action")
+
+    def _factor(self) -> float | None:
+        """Return the discount that two-step rewards show; None if they show none, or are taken for no window."""
+        probe = self._probe
+        probe.init()
+        try:
+            batch = probe.asked("sample_steps", partial(probe.batch, BATCH, n_step=2))
+        except Refused:
+            return None
+        shown = list[float]()
+        for row, one, place in probe.found(batch) if isinstance(batch, Mapping) else ():
+            first, second = (sum(float(value) for _, value in _agents(step.reward))
+                             for step in (one.steps * 2)[place : place + 2])  # fmt: skip
+            if place + 1 < len(one.steps) and abs(second) > 1e-3:
+                told = sum(float(column[row]) for _, column in _agents(batch["reward"]))
+                shown.append((told - first) / second)
+        return float(np.median(shown)) if shown else None
 
     @check(
         "labels",
@@ -316,28 +358,37 @@ def _check_stack(observation: Mapping[str, Unchecked], row: int, one: Trajectory
                          "those before its episode")  # fmt: skip
 
 
-def _discount(batch: Unchecked) -> float | None:
-    """Return the discount of one step by a batch of single steps; None if it tells none."""
-    extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
-    told = np.asarray(extra.get("discount") if isinstance(extra, Mapping) else None)
-    factors = np.unique(told[told > 0]) if told.dtype.kind == "f" else told
-    return float(factors[0]) if told.dtype.kind == "f" and len(factors) == 1 else None
-
-
 def _check_n_steps(batch: Mapping[str, Unchecked], row: int, one: Trajectory, place: int, factor: float | None) -> None:
     steps = one.steps[place : place + _N]
     what = f"{_N} steps from step {place} of {len(one.steps)} of {one.env_id}"
-    rewards = np.array([step.reward for step in steps], float)
-    due = None if factor is None else float(rewards @ factor ** np.arange(len(steps)))
-    told = float(batch["reward"][row])
-    if due is not None and not math.isclose(told, due, rel_tol=1e-5, abs_tol=1e-6):
-        raise Failed(f"the reward of {what} is {told:.6g}", f"the discounted sum of {len(steps)} is {due:.6g}")
+    for agent, column in _agents(batch["reward"]):
+        rewards = np.array([dict(_agents(step.reward)).get(agent, 0.0) for step in steps], float)
+        due = None if factor is None else float(rewards @ factor ** np.arange(len(steps)))
+        told = float(column[row])
+        if due is not None and not math.isclose(told, due, rel_tol=1e-5, abs_tol=1e-6):
+            raise Failed(
+                f"the reward {agent}of {what} is {told:.6g}", f"the discounted sum of {len(steps)} is {due:.6g}"
+            )
     if "next_observation" in batch and steps[-1].next_observation is not None:
         came = {name: np.asarray(value[row]) for name, value in batch["next_observation"].items()}
         if packed(came) != packed(steps[-1].next_observation):
             raise Failed(f"next_observation of {what} is not that of the last of them")
     if "done" in batch and steps[-1].done is not None and int(batch["done"][row]) != steps[-1].done:
         raise Failed(f"done of {what} is {int(batch['done'][row])}", f"it is {steps[-1].done}, as of the last of them")
+
+    kinds = batch.get("extra_info", {})
+    for kind in ("terminated", "truncated"):
+        if kind in kinds and kind in one.extra_info:
+            is_end = place + _N >= len(one.steps) and bool(one.extra_info[kind])
+            if bool(np.asarray(kinds[kind])[row]) != is_end:
+                raise Failed(f"{kind} of {what} is {np.asarray(kinds[kind])[row]}", "it is that of the last of them")
+
+
+def _agents(reward: Unchecked) -> list[tuple[str, Unchecked]]:
+    """Return rewards by the words for their agents; one reward has no words."""
+    return (
+        [(f"of {agent} ", value) for agent, value in reward.items()] if isinstance(reward, Mapping) else [("", reward)]
+    )
 
 
 def _is_labelled(extra: Mapping[str, Unchecked], label: str) -> bool:
@@ -411,13 +462,22 @@ def _near(steps: list[Step]) -> Iterator[_Part]:
             yield _Part({"near": {**value, "tolerance": 0.0}}, frozenset(), frozenset(), fits)
 
 
-def _together(parts: list[_Part]) -> Iterator[_Part]:
+def _together(parts: list[_Part], data: Mapping[Key, Trajectory]) -> Iterator[_Part]:
     """Yield pairs of filters that show if one of the two is lost."""
     pairs: dict[tuple[object, ...], _Part] = {}
     for one, other in combinations([part for part in parts if part.steps is None], 2):
         options, keys = {**one.options, **other.options}, one.due & other.due
         lost = keys != one.due, keys != other.due
-        is_share = "top_fraction" in options  # a share of what is left depends on the order of filters
+        is_share = "top_fraction" in options  # of what the other filters leave
         if len(options) > 1 and keys and any(lost) and not is_share:
             pairs.setdefault((*options, lost), _Part(options, keys, keys))
     yield from pairs.values()
+    for one in _smallest([part for part in parts if part.steps is None and part.due == part.may and len(part.due) > 1]):
+        if "top_fraction" not in one.options:
+            *_, best = _best({key: data[key] for key in one.due})
+            yield _Part({**one.options, **best.options}, best.due, best.may)
+
+
+def _smallest(parts: list[_Part]) -> list[_Part]:
+    """Return of the parts with the same options the smallest one."""
+    return [*{tuple(part.options): part for part in sorted(parts, key=lambda part: -len(part.due))}.values()]

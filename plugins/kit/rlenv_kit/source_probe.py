@@ -133,16 +133,21 @@ class SourceProbe:
             batch: a Table 5 with a leading axis.
             part: which of a row's actions is the step's own, where it has several; None where it has one.
         """
+        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
+            action = {name: np.asarray(value[row] if part is None else value[row][part])
+                      for name, value in batch["action"].items()}  # fmt: skip
+            found = self._places.get((str(env_id), int(frame_no), packed(action)), [])
+            if len(found) == 1:
+                yield row, *found[0]
+
+    @cached_property
+    def _places(self) -> dict[tuple[object, ...], list[tuple[Trajectory, int]]]:
+        """The trajectories and places of steps, by their env_id, frame and action; without trajectories with gaps."""
         known: dict[tuple[object, ...], list[tuple[Trajectory, int]]] = {}
         for one in (one for one in self.data.values() if one.is_gapless):
             for place, step in enumerate(one.steps):
                 known.setdefault((step.env_id, step.frame_no, packed(step.action)), []).append((one, place))
-        for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
-            action = {name: np.asarray(value[row] if part is None else value[row][part])
-                      for name, value in batch["action"].items()}  # fmt: skip
-            found = known.get((str(env_id), int(frame_no), packed(action)), [])
-            if len(found) == 1:
-                yield row, *found[0]
+        return known
 
     def asked(self, name: str, call: Callable[[], Unchecked]) -> Unchecked:
         """Make a call with options that the standard leaves open.

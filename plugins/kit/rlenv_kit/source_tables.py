@@ -10,9 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from rlenv_kit.report import Failed
-from rlenv_kit.tables import Noter, Unchecked, check_keys, is_int32, silent
+from rlenv_kit.tables import Noter, Unchecked, check_keys, field_names, is_int32, silent
 
-__all__ = ["Layout", "Step", "Trajectory", "layout_of", "packed", "read_actions", "read_steps", "read_trajectory"]
+__all__ = [
+    "Layout", "Step", "Trajectory", "check_agents", "discount_of", "layout_of", "packed", "read_actions", "read_steps",
+    "read_trajectory",
+]  # fmt: skip
 
 _TABLE_2 = frozenset({"env_id", "frame_no", "action"})
 _TABLE_5 = frozenset({"env_id", "frame_no", "observation", "action", "reward"})
@@ -67,6 +70,14 @@ def layout_of(batch: Unchecked) -> Layout:
         if isinstance(fields := table.get(group), Mapping)
         for name, value in fields.items() if isinstance(value, np.ndarray | np.generic)
     }  # fmt: skip
+
+
+def discount_of(batch: Unchecked) -> float | None:
+    """Return the discount of one step by a batch of single steps; None if it tells none."""
+    extra = batch.get("extra_info") if isinstance(batch, Mapping) else None
+    told = np.asarray(extra.get("discount") if isinstance(extra, Mapping) else None)
+    factors = np.unique(told[told > 0]) if told.dtype.kind == "f" else told
+    return float(factors[0]) if told.dtype.kind == "f" and len(factors) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +346,7 @@ def read_trajectory(table: object, note: Noter = silent) -> Trajectory:
     if not steps:
         raise Failed(f"trajectory {number} has no steps")
     trajectory = Trajectory(name, int(number), tuple(steps), extra)
-    for problem in (*_breaks(trajectory), *_wrong_facts(trajectory), *_other_ends(extra, entries["steps_set"])):
+    for problem in (*_breaks(trajectory), *_wrong_facts(trajectory), *_other_facts(extra, entries["steps_set"])):
         raise Failed(f"trajectory {number}: {problem}")
     return trajectory
 
@@ -362,8 +373,8 @@ def _wrong_facts(trajectory: Trajectory) -> Iterator[str]:
     if isinstance(length, int | np.integer) and length != len(steps):
         yield f"extra_info['length'] is {length}, it has {len(steps)} steps"
     bounds = [int(bound) for key in ("start", "end") if isinstance(bound := extra.get(key), int | np.integer)]
-    if len(bounds) == 2 and bounds[1] - bounds[0] not in (len(steps), len(steps) - 1):  # without or with the end itself
-        yield f"extra_info says start {bounds[0]} and end {bounds[1]}, it has {len(steps)} steps"
+    if len(bounds) == 2 and bounds[1] - bounds[0] != len(steps):
+        yield f"extra_info says start {bounds[0]} and end {bounds[1]}, it has {len(steps)} steps: the end is excluded"
     for name, total in _totals(trajectory).items():
         told = extra.get("return")
         told = told.get(name) if isinstance(told, Mapping) else told if name == "" else None
@@ -376,14 +387,21 @@ def _wrong_facts(trajectory: Trajectory) -> Iterator[str]:
         yield "extra_info says that it ended, and done of its last step is 0"
 
 
-def _other_ends(extra: Mapping[str, Unchecked], steps: Unchecked) -> Iterator[str]:
-    """Yield the kinds of end that Table 6 and its last step tell differently."""
+def _other_facts(extra: Mapping[str, Unchecked], steps: Unchecked) -> Iterator[str]:
+    """Yield the kinds of end and the positions that Table 6 and its steps tell differently."""
     last = steps.get("extra_info") if isinstance(steps, Mapping) else steps[-1].get("extra_info")
+    if not isinstance(last, Mapping):
+        return
     for key in ("terminated", "truncated"):
-        if isinstance(last, Mapping) and {key} <= extra.keys() & last.keys():
+        if {key} <= extra.keys() & last.keys():
             told = np.ravel(last[key])
             if len(told) and bool(told[-1]) != bool(extra[key]):
                 yield f"extra_info[{key!r}] is {extra[key]!r}, that of its last step {told[-1].item()!r}"
+    index = np.asarray(last.get("index"))
+    if isinstance(extra.get("start"), int | np.integer) and index.dtype.kind in "iu" and index.ndim == 1 and len(index):
+        first = int(index[0]) - (0 if isinstance(steps, Mapping) else len(steps) - 1)
+        if first != extra["start"]:
+            yield f"extra_info['start'] is {extra['start']}, and the index of its first step {first}"
 
 
 def _totals(trajectory: Trajectory) -> dict[str, float]:
@@ -393,6 +411,64 @@ def _totals(trajectory: Trajectory) -> dict[str, float]:
         for agent, value in (step.reward if isinstance(step.reward, Mapping) else {"": step.reward}).items():
             totals[agent] = totals.get(agent, 0.0) + value
     return totals
+
+
+def check_agents(batch: Unchecked, tables: Sequence[Unchecked]) -> None:
+    """Check that all tables tell several agents alike: their mapping, and one reward for each.
+
+    Args:
+        batch: some Tables 5.
+        tables: some Tables 6.
+
+    Raises:
+        Failed: a table lacks the mapping that others have, or agents have one reward together.
+    """
+    extras = [table["extra_info"] for table in tables if isinstance(table.get("extra_info"), Mapping)]
+    told = [extra["agents"] for extra in extras if extra.get("agents")]
+    returns = {str(agent) for extra in extras if isinstance(extra.get("return"), Mapping) for agent in extra["return"]}
+    parts = {"sample_steps": batch, **{f"trajectory {table['trajectory_id']}": table["steps_set"] for table in tables}}
+    of_parts: dict[str, Unchecked] = {}
+    for words, part in parts.items():
+        first = part if isinstance(part, Mapping) else part[0]
+        agents = first.get("extra_info", {}).get("agents") if isinstance(first.get("extra_info"), Mapping) else None
+        of_parts[words] = agents
+        names = returns | _agent_names([agents, *told, *of_parts.values()])
+        several = isinstance(first["reward"], Mapping)
+        if several and names - first["reward"].keys():
+            raise Failed(f"the steps of {words} have no reward of {', '.join(sorted(names - first['reward'].keys()))}",
+                         "reward is a dictionary from each agent to its reward")  # fmt: skip
+        if isinstance(agents, Mapping) and several and first["reward"].keys() - agents.keys():
+            raise Failed(f"the mapping of the agents in the steps of {words} lacks "
+                         f"{', '.join(sorted(first['reward'].keys() - agents.keys()))}, who have rewards",
+                         "with several agents, extra_info contains the mapping")  # fmt: skip
+        for agent, seen in agents.items() if isinstance(agents, Mapping) else ():
+            if unknown := [name for name in field_names(seen) if name not in first["observation"]]:
+                raise Failed(f"by the mapping in the steps of {words} agent {agent!r} observes {unknown[0]!r}",
+                             f"the observation has {', '.join(first['observation'])}")  # fmt: skip
+        if not several and len(names) > 1:
+            raise Failed(f"the steps of {words} have one reward, and extra_info tells of {', '.join(sorted(names))}",
+                         "with several agents, reward is a dictionary from each agent to its reward")  # fmt: skip
+        is_in_turns = isinstance(first.get("extra_info"), Mapping) and "agent" in first["extra_info"]
+        if (
+            several
+            and len(first["reward"]) > 1
+            and not agents
+            and not is_in_turns
+            and all(one == told[0] for one in told)
+        ):
+            raise Failed(f"the steps of {words} have rewards of {', '.join(first['reward'])}, and their extra_info no "
+                         "agents", "with several agents, extra_info contains the mapping")  # fmt: skip
+
+    mappings = [agents for agents in of_parts.values() if isinstance(agents, Mapping)]
+    if mappings and all(one == mappings[-1] for one in [*mappings[1:], *told]) and mappings[0] != mappings[-1]:
+        raise Failed(f"the mapping of the agents is {mappings[0]!r:.100} in sample_steps",
+                     f"it is {mappings[-1]!r:.100} in trajectories")  # fmt: skip
+
+
+def _agent_names(mappings: Sequence[Unchecked]) -> set[str]:
+    """Return the names of the agents in mappings; those of others, such as a number of agents, are none."""
+    return {str(name) for mapping in mappings if isinstance(mapping, Mapping)
+            for name, part in mapping.items() if isinstance(part, Mapping | Sequence)}  # fmt: skip
 
 
 # -- actions ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
-from rlenv_kit.source_tables import Step, Trajectory, packed, read_steps, read_trajectory
+from rlenv_kit.source_tables import Step, Trajectory, discount_of, packed, read_steps, read_trajectory
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked
 
@@ -46,10 +46,12 @@ class _Windows:
     @check("windows", "chunks, future frames, masks and n-step factors are those of the step's episode", "contract",
            "stacks", "n steps")  # fmt: skip
     def windows(self, probe: SourceProbe) -> None:
-        compared = 0
+        compared, factor = 0, None
+        with suppress(Refused):
+            factor = discount_of(self._batch("no option", BATCH))
         for name, counts, compare, part in (
             ("chunk", (3, _LONG), _check_chunk, 0), ("future", (2, _LONG), _check_future, None),
-            ("stack", (2, _LONG), _check_stack, None), ("n_step", (2, _LONG), _check_factor, None),
+            ("stack", (2, _LONG), _check_stack, None), ("n_step", (2, _LONG), partial(_check_factor, factor), None),
         ):  # fmt: skip
             for count in counts:
                 with suppress(Refused):
@@ -57,8 +59,27 @@ class _Windows:
                     for row, one, place in probe.found(batch, part):
                         compared += 1
                         compare(batch, row, one.steps, place, count)
+        with suppress(Refused):
+            self._check_both()
         if not compared:
             raise NotTried("sample_steps takes none of chunk, future, stack and n_step")
+
+    def _check_both(self) -> None:
+        """Check stacks of n-step transitions."""
+        probe, plain = self._probe, dict[tuple[object, ...], tuple[Unchecked, int]]()
+        batches = [self._batch("n_step", BATCH, **options, n_step=3) for options in ({}, {"stack": 2})]
+        for batch, is_plain in zip(batches, (True, False), strict=True):
+            if not {"done", "next_observation"} <= batch.keys() or isinstance(batch["reward"], Mapping):
+                return
+            for row, one, place in probe.found(batch):
+                came = (float(batch["reward"][row]), int(batch["done"][row]))
+                if is_plain:
+                    plain[(*one.key, place)] = came
+                elif plain.get((*one.key, place), came) != came:
+                    raise Failed(f"reward and done of 3 steps from {place} of {len(one.steps)} are {came} with a stack",
+                                 f"they are {plain[(*one.key, place)]} without it")  # fmt: skip
+                elif one.steps[-1].next_observation is not None:
+                    _check_next_stack(batch, row, one.steps, min(place + 3, len(one.steps)) - 1, 2)
 
     @check("pieces", "a piece of a trajectory has as many consecutive steps as asked for", "contract", "same steps",
            "unknown option")  # fmt: skip
@@ -69,10 +90,10 @@ class _Windows:
             for place, step in enumerate(one.steps):
                 firsts.setdefault(step.content, []).append((one, place))
         refused = list[str]()
-        for length in (1, 2, longest + 3):
+        for length, size in ((1, 16), (2, 8 * BATCH // 4), (longest + 3, 16)):
             probe.init()
             try:
-                tables = probe.asked("sample_trajectories", partial(probe.trajectories, 16, length=length))
+                tables = probe.asked("sample_trajectories", partial(probe.trajectories, size, length=length))
             except Refused as reason:
                 refused.append(str(reason))  # a source may refuse a length that no episode has
                 continue
@@ -86,6 +107,9 @@ class _Windows:
                     raise Failed(f"a piece of {length} steps from frame {piece.steps[0].frame_no} of {piece.env_id!r} "
                                  f"has the frames {[step.frame_no for step in piece.steps]!r:.80}",
                                  "they are the steps from there on, up to the episode's end")  # fmt: skip
+            if length == 2 and (begins := [found[0] for found in firsts.values() if len(found) == 1]):
+                _check_begins([found[0] for piece in tables if len(found := firsts[piece.steps[0].content]) == 1],
+                              [(one, place) for one, place in begins if place + 2 <= len(one.steps)])  # fmt: skip
         if len(refused) == 3:
             raise NotTried(f"sample_trajectories takes no length: {refused[0]}")
 
@@ -147,13 +171,15 @@ class _Windows:
             raise NotTried("fewer than 3 steps have an index")
         call = partial(probe.log.call, "update_priorities", update)
         call(index, np.full(len(index), 1e-3))
-        given, values = np.array([index[0], index[0], index[1]]), np.array([5.0, 1e-3, -5.0])
+        given, values = np.repeat(index[:2], 2), np.array([5.0, 1e-3, 1e-3, -5.0])
         call(given, values)
         given[:], values[:] = index[2], 9.0
-        most = self._most(index)
-        if most != int(index[1]):
-            raise Failed(f"after the errors 5, 0.001 of index {index[0]} and -5 of index {index[1]}, index {most} "
-                         "came most often", "the last error of an index counts, by its size")  # fmt: skip
+        counts = self._counts(index)
+        most, often = max(counts.items(), key=lambda item: item[1])
+        if most != int(index[1]) or counts.get(int(index[0]), 0) > 0.3 * often:
+            raise Failed(f"after the errors 5, 0.001 of index {index[0]} and 0.001, -5 of index {index[1]}, these came "
+                         f"{counts.get(int(index[0]), 0)} and {counts.get(int(index[1]), 0)} times",
+                         "the last error of an index counts, by its size")  # fmt: skip
         self._check_filtered(call)
         call(index, np.full(len(index), 1e-3))
         call(given := np.array([index[0], index[1]]), np.array([1e-3, -5.0]))
@@ -194,12 +220,17 @@ class _Windows:
                                  "a filter leaves each step its error")  # fmt: skip
 
     def _most(self, among: np.ndarray) -> int:
-        """Return the index that draws by TD error give most often, among some; others may have the largest error."""
+        """Return the index that draws by TD error give most often, among some."""
+        counts = self._counts(among)
+        return max(counts, key=counts.__getitem__)
+
+    def _counts(self, among: np.ndarray) -> dict[int, int]:
+        """Return how often draws by TD error give each index, among some; others may have the largest error."""
         index = np.asarray(self._probe.batch(4 * BATCH, priority="td_error")["extra_info"]["index"])
         numbers, counts = np.unique(index[np.isin(index, among)], return_counts=True)
         if not len(numbers):
             raise NotTried("among so many steps those with an error are not drawn")
-        return int(numbers[np.argmax(counts)])
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
     @check("pairs of the data", "preference pairs are trajectories of the data, within margin and filter", "contract",
            "pairs")  # fmt: skip
@@ -226,10 +257,27 @@ class _Windows:
                     raise Failed(f"a pair with {options} has a trajectory that is not in the data")
                 if not fits(one.total, other.total):
                     raise Failed(f"a pair with {options} has the returns {one.total:.6g} and {other.total:.6g}")
+        self._check_success(draw)
         for size in (0, -1, 1.5):
             with suppress(Exception):
                 probe.log.call("sample_pairs", draw, size)
                 probe.note("contract", f"sample_pairs takes the size {size}")
+
+    def _check_success(self, draw: Callable[..., Unchecked]) -> None:
+        """Check that of a pair by success the chosen one succeeded, and the other one failed, as they tell."""
+        probe = self._probe
+        probe.init()
+        try:
+            drawn = probe.log.call("sample_pairs", draw, 32, {"by": "success"})
+        except ValueError:
+            return
+        told = [(pair["chosen"]["extra_info"], pair["rejected"]["extra_info"]) for pair in drawn]
+        labels = [name for name in ("verdict", "success") if all({name} <= a.keys() & b.keys() for a, b in told)]
+        if labels and not any(all(_succeeded(a[name]) is True and _succeeded(b[name]) is False for a, b in told)
+                              for name in labels):  # fmt: skip
+            raise Failed(f"of {len(told)} pairs by success some are of trajectories whose {' and '.join(labels)} do "
+                         "not say success of the chosen one and failure of the other one",
+                         "an unknown outcome is no failure")  # fmt: skip
 
     def _is_known(self, one: Trajectory) -> bool:
         contents = [step.content for step in one.steps]
@@ -247,6 +295,13 @@ class _Windows:
         came = [step.content for step in read_steps(probe.log.call("steps_at", steps_at, index))]
         if came != due:
             raise Failed("steps_at gives other steps for the index of a batch", "an index stands for one step")
+        with suppress(Refused):
+            options = {"n_step": 2}
+            widened = self._batch("n_step", BATCH, **options)
+            again = probe.asked("steps_at", partial(probe.log.call, "steps_at", steps_at,
+                                                    np.asarray(widened["extra_info"]["index"]), options))  # fmt: skip
+            if [step.content for step in read_steps(again)] != [step.content for step in read_steps(widened)]:
+                raise Failed(f"steps_at with {options} gives other steps for the index of a batch with it")
         total = sum(probe.contents.values())
         for wrong in ([-1], [total]):
             try:
@@ -258,6 +313,50 @@ class _Windows:
             told = np.asarray(probe.log.call("positions", positions)).tolist()
             if sorted(told) != list(range(total)):
                 raise Failed(f"positions has {len(told)} of {total} steps", "they are those of all steps")
+            limit = probe.middle_return
+            with suppress(Refused):
+                part = probe.asked("positions", partial(probe.log.call, "positions", positions, {"min_return": limit}))
+                came = [step.content for step in read_steps(probe.log.call("steps_at", steps_at, np.asarray(part)))]
+                inside = [step.content for one in probe.data.values() if one.total >= limit - 1e-9
+                          for step in one.steps]  # fmt: skip
+                if sorted(came) != sorted(inside):
+                    raise Failed(f"positions with min_return={limit:g} are of {len(came)} steps",
+                                 f"{len(inside)} fit the filter")  # fmt: skip
+
+
+def _succeeded(label: Unchecked) -> bool | None:
+    """Return what a label says of an outcome; None if it says nothing."""
+    outcomes = {"success": True, "failure": False}
+    return bool(label) if isinstance(label, bool | np.bool_ | int) else outcomes.get(str(label))
+
+
+_Begin = tuple[Trajectory, int]
+
+
+def _check_begins(came: list[_Begin], may: list[_Begin]) -> None:
+    """Check that pieces of two steps begin in every trajectory, at every kind of place.
+
+    Args:
+        came: the trajectories and places at which pieces began.
+        may: those at which one may begin.
+    """
+    half = (max((place for _, place in may), default=0) + 1) / 2
+    kinds: dict[str, Callable[[_Begin], bool]] = {
+        "after the first step of its trajectory": lambda begin: begin[1] > 0,
+        "before the last two steps of its trajectory": lambda begin: begin[1] + 2 < len(begin[0].steps),
+        "at an odd step": lambda begin: begin[1] % 2 == 1, "at an even step": lambda begin: begin[1] % 2 == 0,
+        "in the first half": lambda begin: begin[1] < half, "in the second half": lambda begin: begin[1] >= half,
+        **{f"in trajectory {one.trajectory_id} of {one.env_id!r}": partial(_is_in, one.key) for one, _ in may},
+    }  # fmt: skip
+    for words, fits in kinds.items() if len(came) >= BATCH else ():
+        share = sum(map(fits, may)) / len(may) if may else 0.0
+        if (1 - share) ** len(came) < 1e-7 and not any(map(fits, came)):
+            raise Failed(f"none of {len(came)} pieces of 2 steps begins {words}, where {share:.0%} may begin",
+                         "every step is equally likely as the first one of a piece")  # fmt: skip
+
+
+def _is_in(key: tuple[str, int], begin: _Begin) -> bool:
+    return begin[0].key == key
 
 
 def _last(steps: tuple[Step, ...], place: int) -> int:
@@ -270,6 +369,25 @@ def _check_mask(batch: Mapping[str, Unchecked], name: str, row: int, due: list[b
         raise Failed(f"{name} is {np.asarray(mask)[row].tolist()}", f"it is {due}: False where the episode has no step")
 
 
+def _check_own(batch: Mapping[str, Unchecked], row: int, step: Step, names: tuple[str, ...], words: str) -> None:
+    """Check that a window leaves other parts of a step as they are."""
+    for name in names:
+        value = batch.get(name)
+        if name in ("observation", "next_observation"):
+            due = getattr(step, name)
+            if not isinstance(value, Mapping) or due is None:
+                continue
+            came = {field: np.asarray(column[row]) for field, column in value.items()}
+            is_own = packed(came) == packed(due)
+        else:
+            due = getattr(step, name)
+            if value is None or due is None or isinstance(value, Mapping):
+                continue
+            is_own = math.isclose(float(value[row]), float(due), rel_tol=1e-6, abs_tol=1e-6)
+        if not is_own:
+            raise Failed(f"{name} of a step with {words} is not that of the same step without it")
+
+
 def _check_chunk(batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ...], place: int, count: int) -> None:
     for name, value in batch["action"].items():
         came = [packed({name: np.asarray(part)}) for part in value[row]]
@@ -277,11 +395,13 @@ def _check_chunk(batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ..
             raise Failed(
                 f"action.{name} in a chunk of {count} is not that of the steps from {place} of {len(steps)} on"
             )
+    _check_own(batch, row, steps[place], ("observation",), f"a chunk of {count}")
     _check_mask(batch, "chunk_mask", row, [place + k < len(steps) for k in range(count)])
 
 
 def _check_future(batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ...], place: int, count: int) -> None:
     told, last = batch.get("extra_info", {}).get("future_observation"), steps[-1].next_observation
+    _check_own(batch, row, steps[place], ("observation", "reward", "done", "next_observation"), f"future={count}")
     if not isinstance(told, Mapping) or last is None:
         return
     frames = [*(step.observation for step in steps), last]
@@ -299,11 +419,40 @@ def _check_stack(batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ..
         came = [packed({name: np.asarray(part)}) for part in value[row]]
         if came != [packed({name: steps[max(0, place - count + 1 + k)].observation[name]}) for k in range(count)]:
             raise Failed(f"observation.{name} in a stack of {count} is not that of the steps up to {place}")
+    _check_own(batch, row, steps[place], ("reward", "done"), f"a stack of {count}")
     _check_mask(batch, "stack_mask", row, [place - count + 1 + k >= 0 for k in range(count)])
+    following = batch.get("next_observation")
+    if isinstance(following, Mapping) and steps[place].next_observation is not None:
+        _check_next_stack(batch, row, steps, place, count)
 
 
-def _check_factor(batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ...], place: int, count: int) -> None:
+def _check_next_stack(
+    batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ...], place: int, count: int
+) -> None:
+    """Check the frames up to that of the next observation, or this one alone where it is not stacked."""
+    frames = [*(step.observation for step in steps[: place + 1]), steps[place].next_observation or {}]
+    is_stacked = False
+    for name, value in batch["next_observation"].items():
+        came, own = np.asarray(value[row]), np.asarray(frames[-1][name])
+        is_stacked = came.ndim > own.ndim
+        due = [np.asarray(frames[max(0, place + 2 - count + k)][name]) for k in range(count)] if is_stacked else [own]
+        if [packed({name: part}) for part in (came if is_stacked else [came])] != [packed({name: one}) for one in due]:
+            raise Failed(f"next_observation.{name} in a stack of {count} is not that of the steps up to {place + 1}",
+                         "it is what the action led to, and the frames before it")  # fmt: skip
+    if is_stacked:
+        _check_mask(batch, "next_stack_mask", row, [place + 2 - count + k >= 0 for k in range(count)])
+
+
+def _check_factor(
+    factor: float | None, batch: Mapping[str, Unchecked], row: int, steps: tuple[Step, ...], place: int, count: int
+) -> None:
     extra, taken = batch.get("extra_info", {}), min(count, len(steps) - place)
+    told = np.asarray(extra.get("discount"))
+    due = None if factor is None else factor**taken
+    is_told = told.dtype.kind == "f" and told.ndim == 1 and told[row] > 0  # it is 0 after a terminated step
+    if due is not None and is_told and not math.isclose(told[row], due, rel_tol=1e-5):
+        raise Failed(f"extra_info['discount'] is {told[row]:.6g} of {count} steps from {place} of {len(steps)}",
+                     f"it is {factor:g} to the power of {taken}, {due:.6g}")  # fmt: skip
     if "steps" in extra and int(np.asarray(extra["steps"])[row]) != taken:
         raise Failed(f"extra_info['steps'] is {np.asarray(extra['steps'])[row]} of {count} steps from {place} of "
                      f"{len(steps)}", f"there are {taken}")  # fmt: skip

@@ -15,6 +15,7 @@ from rlenv_kit.report import Failed
 __all__ = [
     "ALWAYS", "STANDARD_CODES", "Noter", "Unchecked", "check_head", "check_keys", "check_observation", "check_reward",
     "check_structure", "copied_values", "deep_difference", "difference", "digest_of", "elements_of", "error_of",
+    "field_names",
     "holds", "is_int32", "is_over", "objects_in", "silent",
 ]  # fmt: skip
 
@@ -276,3 +277,11 @@ def error_of(table: Mapping[str, Unchecked]) -> Unchecked:
 def is_over(table: Mapping[str, Unchecked]) -> bool:
     """Return whether the episode ended with this frame."""
     return bool(table["terminated"] or table["truncated"])
+
+
+def field_names(seen: object) -> list[str]:
+    """Return the names of observation fields in an agent's part of the mapping; none if it holds something else."""
+    if isinstance(seen, str):
+        return [seen]
+    values = seen.values() if isinstance(seen, Mapping) else seen if isinstance(seen, list | tuple | set) else ()
+    return [value for value in values if isinstance(value, str)]

@@ -99,7 +99,8 @@ class Records:
         if options.get("priority") == "return":
             chances *= self.preference(np.array([self.total(number) for number, _ in self.index]))
         if options.get("priority") == "td_error":
-            chances *= np.array([self.errors.get(place, 1.0) for place in range(len(self.index))])
+            largest = max(self.errors.values(), default=1.0)
+            chances *= np.array([self.errors.get(place, largest) for place in range(len(self.index))])
         return chances
 
     def preference(self, returns: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ from plugins.kit.tests import (
     slider_faults,
     source_class_faults,
     source_faults,
+    source_value_faults,
     vector_faults,
     wheels_faults,
     world_faults,
@@ -135,7 +136,7 @@ CHECK_OF: dict[ModuleType, Check] = {
     ), check_robot),
     world_faults: _world,
     cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
-    source_class_faults: check_source,
+    source_class_faults: check_source, source_value_faults: check_source,
     vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
 }  # fmt: skip
 """Module of faults -> how they are checked."""
@@ -269,7 +270,14 @@ GOOD: dict[str, tuple[Check, Any]] = {
         (_world, (world_faults.Sticks,)),
         (_lander_rows, other_styles.BATCHES.values()),
         (_cart_rows, (rows_of_carts.RowsOfCarts,)),
-        (check_source, (*other_styles.SOURCES.values(), *source_class_faults.GOOD.values())),
+        (
+            check_source,
+            (
+                *other_styles.SOURCES.values(),
+                *source_class_faults.GOOD.values(),
+                *source_value_faults.GOOD.values(),
+            ),
+        ),
     )
     for made in group
 }
