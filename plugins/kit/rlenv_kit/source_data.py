@@ -397,6 +397,7 @@ _WRONG_VALUES: Mapping[str, Mapping[str, object]] = {
 
 _ANSWERS: Mapping[str, Callable[[SourceProbe], Unchecked]] = {
     "batch": lambda probe: probe.batch(BATCH),
+    "batch of one": lambda probe: probe.batch(1),
     "trajectories": lambda probe: list(probe.tables(2)),
     "actions": lambda probe: probe.call("get_all_actions"),
     "statistics": lambda probe: probe.call("statistics"),

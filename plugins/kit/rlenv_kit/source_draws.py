@@ -15,6 +15,7 @@ import numpy as np
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_priorities import (
     SIGMAS,
+    all_alike,
     by_powers,
     check_once,
     check_part,
@@ -259,8 +260,7 @@ class _Draws:
     def _check_alpha(self, priority: str) -> None:
         """Check that an exponent of priorities, where it is taken, changes the draws, and is their power."""
         probe, drawn, chances = self._probe, list[list[bytes]](), list[dict[bytes, float]]()
-        rewards = [step.reward for one in probe.data.values() for step in one.steps]
-        if priority == "reward" and all(reward == rewards[0] for reward in rewards):
+        if all_alike(list(probe.data.values()), priority):
             return  # equal priorities have equal powers
         beta: dict[str, object] = {"beta": 1.0}
         for alpha in ({"alpha": 0.0}, {"alpha": 1.0}, {"alpha": 6.0}, {}):

@@ -79,6 +79,8 @@ class _Facts:
         if len(states) >= 4 and len(set(states)) == 1:
             raise Failed(f"init took episode and frame, and the state stays {states[0]}",
                          "an option that is taken sets the state")  # fmt: skip
+        probe.init()
+        present = self._state()[0]
         for step in self._common():
             for how, options, expected in self._near(step):
                 try:
@@ -91,6 +93,9 @@ class _Facts:
                         f"get_all_actions({how}) returned {len(actions)} actions, of which the data hold "
                         f"{len({packed(a) for a in actions} & expected)} there; they hold {len(expected)}"
                     )
+                if (state := self._state()[0]) != present:
+                    raise Failed(f"the state is {state} after get_all_actions({how}), and was {present}",
+                                 "a state that is asked for is not set")  # fmt: skip
 
     def _steps(self) -> list[Step]:
         return [step for one in self._probe.data.values() for step in one.steps]
@@ -194,6 +199,7 @@ class _Facts:
         if not given:
             raise NotTried(f"a state can't be given: {refused}")
         self._check_ignored()
+        self._check_left_out(given)
         for episode, frame in ((_FAR, 0), (given[0][0].episode, _FAR)):
             self._check_far(episode, frame)
         self._check_first(first, given)
@@ -205,6 +211,18 @@ class _Facts:
             raise Failed(f"the state is {state}, and {again} when it is asked for again",
                          "get_all_actions leaves the state as it is")  # fmt: skip
         return state
+
+    def _check_left_out(self, given: list[tuple[_Given, _State]]) -> None:
+        """Check that an episode without a frame begins at its first one, whatever frame was set before."""
+        probe, last = self._probe, given[-1][0].episode
+        for before in [asked for asked, _ in given if asked.frame > 0][:3]:
+            with suppress(Refused):
+                due = self._set(last, 0)
+                probe.init(episode=before.episode, frame=before.frame)
+                probe.asked("init", partial(probe.init, episode=last))
+                if (state := self._state()[0]) != due:
+                    raise Failed(f"after init with {before}, and then with episode {last} alone, the state is {state}",
+                                 f"it is that of frame 0: {due}")  # fmt: skip
 
     @staticmethod
     def _check_given(asked: _Given, state: _State) -> None:

@@ -16,6 +16,7 @@ from rlenv_kit.tables import Unchecked
 
 __all__ = [
     "SIGMAS",
+    "all_alike",
     "by_powers",
     "check_once",
     "check_part",
@@ -170,6 +171,12 @@ def check_trajectory_chances(probe: SourceProbe, priority: str, drawn: list[Traj
     if priority == "reward":
         values += [{names[key]: one.total / len(one.steps) for key, one in probe.data.items()}]
     _judge(probe, f"trajectories by {priority}", values, counts, chances, _EXACT)
+
+
+def all_alike(data: list[Trajectory], priority: str) -> bool:
+    """Return whether all steps have one reward, or, for other priorities, one sum of rewards from there on."""
+    values = [_rewards(one) if priority == "reward" else _to_go(one, 1.0) for one in data]
+    return bool(np.ptp(np.concatenate(values)) == 0)
 
 
 def by_powers(one: Mapping[bytes, float], other: Mapping[bytes, float], power: float) -> bool:

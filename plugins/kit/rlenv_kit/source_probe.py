@@ -131,12 +131,17 @@ class SourceProbe:
 
         Args:
             batch: a Table 5 with a leading axis.
-            part: which of a row's actions is the step's own, where it has several; None where it has one.
+            part: which of a row's actions is the step's own, where it has several; a row in which it is another action
+                is found by its observation. None where a row has one action.
         """
         for row, (env_id, frame_no) in enumerate(zip(batch["env_id"], batch["frame_no"], strict=True)):
             action = {name: np.asarray(value[row] if part is None else value[row][part])
                       for name, value in batch["action"].items()}  # fmt: skip
             found = self._places.get((str(env_id), int(frame_no), packed(action)), [])
+            if not found and part is not None:
+                seen = packed({name: np.asarray(value[row]) for name, value in batch["observation"].items()})
+                found = [place for key, places in self._places.items() if key[:2] == (str(env_id), int(frame_no))
+                         for place in places if packed(place[0].steps[place[1]].observation) == seen]  # fmt: skip
             if len(found) == 1:
                 yield row, *found[0]
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import rlenv_robot as rr
+from hal import SourceError
 from plugins.kit.tests.plain_source import LENGTHS, Records
 from plugins.kit.tests.planting import Planted, planters
 from plugins.kit.tests.source_class_faults import Columns, Rooms, Walks
@@ -169,6 +170,47 @@ replaces(Walks, "positions", {
 replaces(Walks, "steps_at", {
     "LookUpOfSingleSteps -> look-ups": lambda self, index, extra_info=NOTHING: SourceData.steps_at(self, index),
 })  # fmt: skip
+
+
+def _later(self: Any, batch_size: int, extra_info: Any = NOTHING) -> Any:
+    table = SourceData.sample_steps(self, batch_size, extra_info)
+    if "chunk" not in extra_info:
+        return table
+    actions = {name: np.concatenate([value[:, 1:], value[:, -1:]], axis=1) for name, value in table["action"].items()}
+    return {**table, "action": actions}
+
+
+def _frame_stays(self: Any, options: Any = NOTHING) -> None:
+    frame = getattr(self, "frame", 0)
+    kept = {"frame": frame} if "episode" in options and "frame" not in options else {}
+    try:
+        SourceData.init(self, {**options, **kept})
+    except SourceError:
+        SourceData.init(self, options)
+    self.frame = options.get("frame", frame)
+
+
+def _asked_is_set(self: Any, extra_info: Any = NOTHING) -> Any:
+    answer = SourceData.get_all_actions(self, extra_info)
+    if "state" in extra_info:
+        SourceData.init(self, {"episode": 1})
+    return answer
+
+
+replaces(Walks, "sample_steps", {"ChunkBeginsLater -> windows": _later})
+
+
+def _shared(self: Any, index: Any) -> Any:
+    table = Records.steps(self, index)
+    if len(index) == 1:
+        ((number, step),) = index
+        table["observation"]["speed"] = self.walks[number]["speed"][step : step + 1]
+    return table
+
+
+replaces(Records, "steps", {"OneStepIsShared -> ownership": _shared})
+replaces(Walks, "init", {"FrameStays -> states": _frame_stays})
+replaces(Walks, "get_all_actions", {"AskedStateIsSet -> actions": _asked_is_set})
 
 
 class Judged(SourceData):

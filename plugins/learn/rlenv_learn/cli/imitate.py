@@ -286,7 +286,8 @@ def _held_out(training: SetTraining, test: Sequence[int]) -> HeldOutError:
 
 
 def _error_line(error: HeldOutError, episodes: int, chunk: int) -> str:
-    verdict = "" if error.is_better else "; the policy is no better than a guess: give it more episodes or --updates"
+    advice = "by this error the policy is no better than a guess: more episodes or another --method may help"
+    verdict = "" if error.is_better else f"; {advice}"
     return (
         f"held out ({counted(episodes, 'episode')}, by which nothing was chosen): RMS error of the next "
         f"{counted(chunk, 'action')} at {error.windows} steps, in standard deviations: "
