@@ -3,7 +3,7 @@
 It runs with a Python 3.12 that has LeRobot, Meta-World and this project (see benchmarks/README.md):
 
     PYTHON benchmarks/lerobot_evaluation.py record drawer-open-v3 --out SET
-    PYTHON -m rlenv_robot.cli.main imitate SET --trainer lerobot --method act --out POLICY
+    PYTHON -m rlenv_robot imitate SET --trainer lerobot --method act --out POLICY
     PYTHON benchmarks/lerobot_evaluation.py judge drawer-open-v3 POLICY [POLICY ...]
 
 Meta-World needs MuJoCo 3.3: ``pip install --no-deps --target FOLDER mujoco==3.3.0``, and ``OLD_MUJOCO=FOLDER`` here.
