@@ -46,10 +46,10 @@ _SEEDS = 3
 _STARTS = 8
 
 _AT_THE_END = re.compile(r"\b(?:empty|blank) (?:at|in|with) the (?:end|last frame)\b")
-"""What a text's meaning says of an episode's last frame."""
+"""Words of a text's meaning on the last frame of an episode."""
 
 _IF_TRUNCATED = re.compile(r"\b(?:if|when) (?:(?:it|the episode) (?:is|was) )?truncated\b|\bwhy\b.*\btruncated\b")
-"""What a description says of the frames that have ``truncated_by``."""
+"""Words of a description on the frames that have ``truncated_by``."""
 
 
 def episode_checks(probe: Probe) -> list[PlannedCheck]:

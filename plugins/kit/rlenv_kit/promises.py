@@ -33,7 +33,7 @@ _LENGTH = re.compile(
     r"|\blength of (?:an|the|this|each) episode\b|\bepisode (?:ends|lasts)\b|\b(?:most|maximum) (?:steps|frames) of\b",
     re.IGNORECASE,
 )
-"""What the sentence of an option says that is the length of an episode."""
+"""Words of an option that is the length of an episode."""
 
 _SPARE = 3
 """Frames beyond a promised end that are walked."""
