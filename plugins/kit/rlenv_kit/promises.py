@@ -49,7 +49,7 @@ _GIVEN = 6
 
 @dataclass(frozen=True)
 class Promise:
-    """What a sentence says of a number.
+    """Range and default that a sentence names for an option or an entry.
 
     Attributes:
         name: the option or entry.
