@@ -11,21 +11,29 @@ from contextlib import suppress
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.episodes import check_tables
+from rlenv_kit.probe import Action, Frame, Probe, Table, draws, error_of, frame_of, is_over
+from rlenv_kit.promises import check_default, check_length, plain_number, promise_of
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import Unchecked, check_structure, difference, objects_in
+from rlenv_kit.tables import Unchecked, check_observation, check_structure, difference, objects_in
 from rlenv_robot.world import ACTION_MASK
 
-__all__ = ["described_checks", "option_values"]
+__all__ = ["described_checks", "illegal_options", "option_values"]
 
 _UNKNOWN = "no_such_option"
 
-_RANGE = re.compile(r"(?<![\w.-])(-?\d+(?:\.\d+)?) (?:to|bis|until|up to) (-?\d+(?:\.\d+)?)(?![\w.]*\d)")
-"""A range in an option's sentence, such as "from 0 to 2.5"."""
-
 _FRAMES = 60
 """Longest episode of which the last action is varied."""
+
+_SEEDS = 4
+"""Seeds of which one may give an episode that its time ends."""
+
+_WALKED = 10
+"""Frames of an episode that begins with an option at an end of its range."""
+
+_DUE = 3
+"""Fewest values of an option that the first observation shows, by which it is taken for the option's own."""
 
 _VARIED = 3
 """Frames before the last one whose actions are varied too."""
@@ -105,6 +113,9 @@ class _Described:
                                                                for one in refusals):  # fmt: skip
                 raise Failed(f"the option {name!r} is refused as unknown: {refusals[0]}", "the description lists it")
             self._check_range(name, sentence)
+            promise = promise_of(name, sentence)
+            check_default(probe, promise)
+            check_length(probe, promise)
             if name in probe.env.observation:
                 self._check_effect(probe.env.observation[name])
 
@@ -118,22 +129,61 @@ class _Described:
 
     def _check_range(self, name: str, sentence: str) -> None:
         """Check that a number outside the range that an option's sentence or field gives is refused, not clipped."""
-        spec = self._probe.env.observation
+        spec, promise = self._probe.env.observation, promise_of(name, sentence)
         field = spec[name] if name in spec and not spec[name].shape and not spec[name].is_text else None
-        told = _RANGE.search(sentence)
-        if told:
-            low, high = (float(number) for number in told.groups())
-        elif field is not None and np.isfinite([field.low, field.high]).all():
+        low, high = promise.low, promise.high
+        if not promise.has_range and field is not None and np.isfinite([field.low, field.high]).all():
             low, high = (float(bound) for bound in field.bounds)
-        else:
-            return
-        if not low < high or any(self._refusal(name, _whole(number)) is not None for number in (low, high)):
+        if not low < high or any(self._refusal(name, plain_number(number)) is not None for number in (low, high)):
             return  # the two numbers are no range of values
-        for number in (low - 1, high + 1, high + 100 * (high - low)):
-            if self._refusal(name, _whole(number)) is None:
+        whole = "whole number" in sentence
+        odd = (() if hasattr(self._probe.env, "describe_again") else (np.nan,), (low + 0.5,) if whole else ())
+        for number in (low - 1, high + 1, high + 100 * (high - low), *odd[0], *odd[1]):  # JSON has no NaN
+            if self._refusal(name, plain_number(number)) is None:
+                kind = "whole numbers " if whole else ""
                 raise Failed(
-                    f"reset took {name!r} = {number:g}", f"it is from {low:g} to {high:g}; others raise ValueError"
+                    f"reset took {name!r} = {number:g}",
+                    f"it is {kind}from {low:g} to {high:g}; others raise ValueError",
                 )
+        self._check_ends(name, (low, high))
+        if name in spec and not spec[name].is_text:
+            self._check_shown(spec[name], low, high, whole)
+
+    def _check_ends(self, name: str, ends: tuple[float, float]) -> None:
+        """Check the tables of episodes that begin with an option at the ends of its range."""
+        probe = self._probe
+        for number in ends:
+            table, rng = probe.reset_with({**self._seed(), name: plain_number(number)}), draws(probe.seed)
+            check_observation(table, probe.env.observation, probe.note)
+            for step in range(_WALKED):
+                if is_over(table):
+                    break
+                frame = probe.legal_step(table, rng, step)
+                check_tables(probe, frame, table, probe.env.observation)
+                table = frame.table
+
+    def _check_shown(self, field: Field, low: float, high: float, whole: bool) -> None:
+        """Check an option with the name of an observed field: if the start shows most of its values, it shows all."""
+        due, wrong = 0, list[tuple[float | int, Unchecked]]()
+        shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+        for number in {
+            round(low + s * (high - low)) if whole else plain_number(low + s * (high - low)) for s in shares
+        }:
+            try:
+                seen = self._probe.reset_with({**self._seed(), field.name: number})["observation"][field.name]
+            except Exception:
+                continue  # what the option takes is its own
+            value = np.asarray(seen, float)
+            if np.allclose(value, number, rtol=1e-5):
+                due += 1
+            else:
+                wrong.append((number, value.tolist()))
+        if wrong and due >= _DUE and due > len(wrong):
+            raise Failed(f"with {field.name!r} = {wrong[0][0]} the first observation shows {wrong[0][1]!r}",
+                         "it shows other values of the option as they are given")  # fmt: skip
+
+    def _seed(self) -> dict[str, object]:
+        return {"seed": self._probe.seed} if self._probe.seeded else {}
 
     def _check_effect(self, field: Field) -> None:
         """Check that an option with the name of an observed number changes the start."""
@@ -145,7 +195,7 @@ class _Described:
             number = low + share * (high - low)
             try:
                 starts.append(probe.reset_with({
-                    **({"seed": probe.seed} if probe.seeded else {}),
+                    **self._seed(),
                     field.name: number if field.numpy_dtype.kind == "f" else round(number),
                 }))  # fmt: skip
             except Exception:
@@ -162,24 +212,25 @@ class _Described:
         "error passes",
     )
     def refused_reset(self, probe: Probe) -> None:
-        wrong = [options for options in ({_UNKNOWN: 1}, {"seed": -1}, {"seed": "one"}, 5) if self._refuses(options)]
+        wrong = [options for options in illegal_options(probe) if self._refuses(options)]
         if not wrong:
             raise NotTried("reset refuses no option")
         first, again, table = probe.walk(8), list[Frame](), probe.reset()
         for number, frame in enumerate(first):
-            self._refuses(wrong[number % len(wrong)])
+            for options in wrong[number :: len(first)] or [wrong[number % len(wrong)]]:
+                self._refuses(options)
             try:
                 answer, reward = probe.step(_request(probe, table, frame.action))
             except Exception:
-                return  # the episode is over
+                break  # the episode is over
             if error_of(answer) is not None:
                 if answer["frame_no"] != table["frame_no"] or difference(table["observation"], answer["observation"]):
                     raise Failed(f"the frame after frame {number} is another one after a reset that was refused",
                                  "the episode goes on, or is over")  # fmt: skip
-                return
+                break
             again.append(frame_of(frame.action, answer, reward))
             table = answer
-        probe.compare(first, again, "after resets that were refused")
+        probe.compare(first[: len(again)], again, "after resets that were refused")
 
     def _refuses(self, options: object) -> bool:
         try:
@@ -242,28 +293,89 @@ class _Described:
     )
     def last_answer(self, probe: Probe) -> None:
         """Vary the last action of an episode that its time ends, and those before it."""
-        frames = probe.walk(_FRAMES) if probe.repeatable else []
-        if len(frames) < _VARIED + 2 or not frames[-1].kept["truncated"] or "agent" in _extra(frames[-1]):
+        frozen = list[tuple[frozenset[str], Frame]]()
+        for seed in range(probe.seed, probe.seed + _SEEDS):
+            frames = self._cut_by_time(seed)
+            if not frames:
+                continue
+            names = self._frozen(seed, frames)
+            if not names:
+                return
+            frozen.append((names, frames[-1]))
+            if len(frozen) == 2:
+                break
+        if not frozen:
             raise NotTried(f"no episode that its time ends within {_FRAMES} frames")
-        places = range(len(frames) - _VARIED - 1, len(frames))
-        *before, last = (self._varies(frames[:place], frames[place]) for place in places)
-        if all(before) and last is False:
+        names = frozenset.intersection(*(fields for fields, _ in frozen))
+        # What is cleared at the end is no fault; what is drawn anew is.
+        drawn = [name for name in sorted(names) if len({_bytes(frame, name) for _, frame in frozen}) > 1]
+        if drawn:
+            raise Failed(f"{drawn[0]} of an episode's last frame is the same after other actions, and another one in "
+                         f"another episode; in the {_VARIED} frames before it changes with their actions",
+                         "it is what the last action led to")  # fmt: skip
+
+    def _frozen(self, seed: int, frames: list[Frame]) -> frozenset[str]:
+        """Return observed fields that actions change in the frames before the last one, and not in the last one.
+
+        Raises:
+            Failed: no action changes the last observation, and each of those before it changes.
+        """
+        usual: frozenset[str] | None = None
+        for place in range(len(frames) - _VARIED - 1, len(frames) - 1):
+            varied = self._varied(seed, frames[:place], frames[place]) or frozenset()
+            usual = varied if usual is None else usual & varied
+            if not usual:
+                return frozenset()
+        last = self._varied(seed, frames[:-1], frames[-1], usual or frozenset())
+        if last is not None and not last:
             raise Failed(f"the observation of the last frame, {len(frames)}, is the same after other actions; those of "
                          f"the {_VARIED} frames before change with their actions",
                          "it is what the last action led to")  # fmt: skip
+        return frozenset() if last is None or usual is None else usual - last
 
-    def _varies(self, before: list[Frame], frame: Frame) -> bool | None:
-        """Return whether another action leads to another observation; None if no other one can be compared."""
-        probe, compared = self._probe, 0
-        for draw in range(3):
-            table = probe.repeat(before)[-1].table if before else probe.reset()
-            action = probe.env.action.sample(np.random.default_rng([probe.seed, draw]))
+    def _cut_by_time(self, seed: int) -> list[Frame]:
+        """Return an episode that its time ends; empty if that of the seed ends otherwise."""
+        frames = self._probe.walk(_FRAMES, seed=seed) if self._probe.repeatable else []
+        if len(frames) < _VARIED + 2 or not frames[-1].kept["truncated"] or "agent" in _extra(frames[-1]):
+            return []
+        return frames
+
+    def _varied(
+        self, seed: int, before: list[Frame], frame: Frame, usual: frozenset[str] = frozenset()
+    ) -> frozenset[str] | None:
+        """Return observed fields that other actions change, all of the usual ones or any; None if none was compared."""
+        probe, compared, changed = self._probe, 0, set[str]()
+        for draw in range(6 if usual else 3):
+            table = probe.repeat(before, seed=seed)[-1].table if before else probe.reset(seed)
+            action = probe.env.action.sample(np.random.default_rng([seed, draw]))
             answer, _ = probe.send(table, action)
             if error_of(answer) is None and is_over(answer) == is_over(frame.kept):
                 compared += 1
-                if difference(answer["observation"], frame.observation):
-                    return True
-        return False if compared == 3 else None
+                seen = answer["observation"]
+                changed |= {name for name, value in frame.observation.items()
+                            if difference({name: value}, {name: seen[name]})}  # fmt: skip
+                if changed and changed >= usual:
+                    break
+        return frozenset(changed) if compared >= 3 or changed else None
+
+
+def _bytes(frame: Frame, name: str) -> bytes:
+    return np.asarray(frame.observation[name]).tobytes()
+
+
+def illegal_options(probe: Probe) -> list[object]:
+    """Return options of ``reset`` that it should refuse: unknown and wrong ones, alone and beside legal ones."""
+    seed, wrong = {"seed": probe.seed + 9} if probe.seeded else {}, list[dict[str, object]]()
+    legal: dict[str, object] = {}
+    for name, sentence in probe.described("reset_options").items():
+        promise = promise_of(name, sentence)
+        if name != "seed" and promise.has_range:
+            wrong += [{name: plain_number(promise.outside[1])}, {name: "one"}, {name: plain_number(promise.outside[0])}]
+            legal[name] = plain_number(promise.low)
+    beside: list[object] = [{**seed, **options} for options in wrong[:2] if seed]
+    beside += [{**legal, **seed, _UNKNOWN: 1}, {**legal, "seed": -1}, {**legal, "seed": "one"}]
+    beside += [{**legal, **options} for options in wrong if len(legal) > 1]
+    return [{_UNKNOWN: 1}, {"seed": -1}, {"seed": "one"}, 5, *wrong, *beside]
 
 
 def option_values(probe: Probe, name: str, sentence: str) -> Iterator[object]:
@@ -276,10 +388,6 @@ def option_values(probe: Probe, name: str, sentence: str) -> Iterator[object]:
         yield word
         with suppress(ValueError):
             yield float(word) if "." in word else int(word)
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if number == int(number) else number
 
 
 def _named(probe: Probe, name: str, call: Callable[[object], Unchecked], value: object) -> Unchecked:

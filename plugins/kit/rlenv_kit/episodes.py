@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from rlenv_kit.probe import (
     Frame,
     Probe,
     Table,
+    at_random,
+    check_over,
     draws,
     frame_difference,
     frame_of,
@@ -41,6 +44,12 @@ _LATE = 400
 
 _SEEDS = 3
 _STARTS = 8
+
+_AT_THE_END = re.compile(r"\b(?:empty|blank) (?:at|in|with) the (?:end|last frame)\b")
+"""Words of a text's meaning on the last frame of an episode."""
+
+_IF_TRUNCATED = re.compile(r"\b(?:if|when) (?:(?:it|the episode) (?:is|was) )?truncated\b|\bwhy\b.*\btruncated\b")
+"""Words of a description on the frames that have ``truncated_by``."""
 
 
 def episode_checks(probe: Probe) -> list[PlannedCheck]:
@@ -89,7 +98,7 @@ class _Episodes:
 
     # -- every frame -----------------------------------------------------------------------------------
 
-    def _checked(self, seed: int, choose: Chooser | None = None, frames: int = MAX_FRAMES) -> list[Frame]:
+    def _checked(self, seed: int, choose: Chooser = at_random, frames: int = MAX_FRAMES) -> list[Frame]:
         """Walk through an episode and check each frame as it comes."""
         probe, spec, end = self._probe, self._probe.env.observation, self._probe.clock() + 6.0
         rng, first = draws(seed), probe.reset(seed)
@@ -99,12 +108,24 @@ class _Episodes:
         for step in range(frames):
             if is_over(table) or probe.clock() > end:
                 break
-            frame = probe.legal_step(table, rng, step) if choose is None else probe.legal_step(table, rng, step, choose)
+            frame = probe.legal_step(table, rng, step, choose)
             check_tables(probe, frame, table, spec)
             walked.append(frame)
             table = frame.table
+        if walked and is_over(walked[-1].kept):
+            self._step_on(walked[-1])
         self._episodes.append((kept_first, walked))
         return walked
+
+    def _step_on(self, last: Frame) -> None:
+        """Step after an episode's end, of which there may be several kinds; another check tells what it shows."""
+        probe = self._probe
+        try:
+            check_over(probe, last, 1)
+        except Failed as finding:
+            probe.out_of_turn = probe.out_of_turn or Failed(finding.found, finding.allowed, probe.log.how())
+        except Exception:
+            return
 
     @check(
         "frames", "every frame up to an episode's end keeps Tables 1 and 3", "6.2.2.2-4 6.2.3.1-T1 6.2.3.3-T3", "reset"
@@ -140,6 +161,7 @@ class _Episodes:
         ended = [(first, frames) for first, frames in self._episodes if frames and is_over(frames[-1].kept)]
         if not ended:
             raise NotTried(f"no episode ended within {MAX_FRAMES} frames")
+        self._check_said_of_the_end([frames[-1].kept for _, frames in ended])
         firsts_again = 0
         for first, frames in ended:
             self._check_keys(first, frames)
@@ -151,6 +173,18 @@ class _Episodes:
                 raise Failed("the last frame's observation is that of the first frame",
                              "it must be what the last action led to")  # fmt: skip
             self._check_time_limit(len(frames), last)
+
+    def _check_said_of_the_end(self, lasts: list[Table]) -> None:
+        """Check what the description says of last frames: a text "empty at the end", and what truncated them."""
+        for field in self._probe.env.observation:
+            shown = [str(table["observation"][field.name]) for table in lasts] if field.is_text else []
+            if shown and not field.shape and all(shown) and _AT_THE_END.search(field.meaning):
+                raise Failed(f"observation.{field.name} of the last frame is {shown[0]!r}",
+                             f"the description says {field.meaning!r}")  # fmt: skip
+        reason = str(self._probe.described("extra_info").get("truncated_by", ""))
+        for table in lasts if _IF_TRUNCATED.search(reason) else ():
+            if table["truncated"] and not table.get("extra_info", {}).get("truncated_by"):
+                raise Failed("extra_info of a truncated frame has no 'truncated_by'", f"it is described as {reason!r}")
 
     def _check_keys(self, first: Table, frames: list[Frame]) -> None:
         """Check that no information disappears in the course of an episode."""
@@ -327,9 +361,9 @@ class _Episodes:
             probe.compare(first, probe.repeat(first, seed=seed), "without the actions that were refused")
 
     def _check_illegal_seeds(self) -> None:
-        """Check that -1 and a word are refused as seeds where the description lists seeds."""
+        """Check that -1, a fraction and a word are refused as seeds where the description lists seeds."""
         probe = self._probe
-        for seed in (-1, "one"):
+        for seed in (-1, 1.5, "one"):
             try:
                 probe.reset_with({"seed": seed})
             except Exception:
@@ -439,8 +473,10 @@ def _form(seen: object) -> Any:
         return {str(name): _form(part) for name, part in seen.items()}
     if isinstance(seen, str) or seen is None:
         return type(seen).__name__
-    if isinstance(seen, list | tuple) and any(isinstance(part, str | Mapping) for part in seen):
+    if isinstance(seen, list | tuple) and any(isinstance(part, Mapping) for part in seen):
         return [_form(part) for part in seen]
+    if isinstance(seen, list | tuple) and any(isinstance(part, str) for part in seen):
+        return "1 axes"  # as of an empty list
     array = np.asarray(seen)
     return f"{array.dtype} of {array.ndim} axes" if isinstance(seen, np.ndarray | np.generic) else f"{array.ndim} axes"
 

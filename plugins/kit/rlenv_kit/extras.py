@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hal import Field
+from rlenv_kit.deliveries import check_deliveries
 from rlenv_kit.illegal import illegal_values
 from rlenv_kit.probe import Action, Frame, Probe, Table, draws, error_of, is_over
+from rlenv_kit.promises import check_step_entries
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import copied_values, deep_difference
@@ -20,10 +22,10 @@ from rlenv_robot.world import ACTION_MASK
 __all__ = ["extra_checks"]
 
 _LEAST = 4
-"""Fewest frames that show whether a value carries a message."""
+"""Fewest different observations beside which an equal share is stale."""
 
-_LETTERS = 24
-"""Most letters of a message that is sent to see where it arrives."""
+_DRAWS = 8
+"""Actions with a value that one of several masks allows, before it counts as refused."""
 
 _FRAMES = 8
 """Frames of an episode at which masks are compared with what is accepted."""
@@ -77,8 +79,10 @@ class _Extras:
                 raise Failed(f"frame {number} has no {ACTION_MASK}", "frame 0 has one")
         for seed in (probe.seed, probe.seed + 1):
             self._check_every_mask(seed)
-        for number in np.unique(np.linspace(0, max(len(frames) - 1, 0), _FRAMES).astype(int)).tolist():
+        marks = np.unique(np.linspace(0, max(len(frames) - 1, 0), _FRAMES).astype(int)).tolist()
+        for number in marks:
             self._check_agreement(frames[:number])
+        self._check_several([frames[:number] for number in marks[1::2]])
 
     def _check_every_mask(self, seed: int) -> None:
         """Check the mask of each frame of an episode: against what is carried out, and against what it forbids."""
@@ -153,6 +157,54 @@ class _Extras:
                     raise Failed(f"{ACTION_MASK} allows {name} = {low + place}, and the action was refused",
                                  "a mask has a 1 for a legal value")  # fmt: skip
 
+    def _check_several(self, walks: list[list[Frame]]) -> None:
+        """Check values that one of several masks allows: some action with each of them is legal.
+
+        What one field allows may depend on the others. So a refused value is a finding only if the error of each try
+        names its field, and most allowed values are accepted.
+        """
+        refused, accepted = list[str](), 0
+        for frames in walks:
+            table = self._again(frames)
+            masks = self._counted(table)
+            if is_over(table) or len(masks) < 2:
+                continue
+            for name, mask in masks.items():
+                for place in _spread(np.flatnonzero(mask), 2):
+                    error = self._blames(table, masks, name, place)
+                    if error is None:
+                        accepted, table = accepted + 1, self._again(frames)
+                    elif error:
+                        value = int(self._probe.env.action[name].bounds[0]) + place
+                        refused.append(f"frame {len(frames)}: {ACTION_MASK} allows {name} = {value}, and each action "
+                                       f"with it was refused: {error}")  # fmt: skip
+        if refused and accepted > len(refused):
+            raise Failed(refused[0], "a mask has a 1 for a legal value")
+
+    def _counted(self, table: Table) -> dict[str, np.ndarray]:
+        """Return the masks of whole numbers that have few values."""
+        spec = self._probe.env.action
+        return {name: mask for name, mask in (self._masks(table) or {}).items() if _count(spec[name]) is not None}
+
+    def _blames(self, table: Table, masks: Mapping[str, np.ndarray], name: str, place: int) -> str | None:
+        """Return an error if a value is refused in each action because of its own field, None if one is accepted."""
+        spec, problem = self._probe.env.action, ""
+        for draw in range(_DRAWS):
+            rng = np.random.default_rng(draw)
+            action = dict(spec.sample(rng))
+            for other, mask in masks.items():
+                allowed = np.flatnonzero(mask)
+                if len(allowed):
+                    action[other] = _value(spec[other], int(allowed[0] if not draw else rng.choice(allowed)))
+            action[name] = _value(spec[name], place)
+            error = error_of(self._probe.send(table, action)[0])
+            if error is None:
+                return None
+            if not isinstance(error, Mapping) or str(error.get("field")).rpartition(".")[2] != name:
+                return ""
+            problem = str(error.get("message") or error)
+        return problem
+
     def _refuses(self, frames: list[Frame], action: Action) -> bool:
         table = self._again(frames)
         return error_of(self._probe.send(table, action)[0]) is not None
@@ -215,19 +267,19 @@ class _Extras:
     )
     def messages(self, probe: Probe) -> None:
         agents = agents_of(getattr(probe.env, "world", None))
-        frames, told = probe.walk(), 0
+        frames, told, known = probe.walk(), 0, list[str]()
         for number, frame in enumerate(frames, 1):
             extra = frame.kept.get("extra_info", {})
-            sent, known = extra.get("messages"), extra.get("agents")
-            if not isinstance(sent, Mapping) or not isinstance(known, Mapping):
+            sent, mapping = extra.get("messages"), extra.get("agents")
+            if not isinstance(sent, Mapping) or not isinstance(mapping, Mapping):
                 continue
-            told += 1
+            told, known = told + 1, known or [str(name) for name in mapping]
             for receiver, inbox in sent.items():
                 names = [receiver, *(inbox if isinstance(inbox, Mapping) else ())]
                 for name in names:
-                    if name not in known:
+                    if name not in mapping:
                         raise Failed(f"frame {number}: a message is to or from {name!r}",
-                                     f"the agents are {', '.join(map(str, known))}")  # fmt: skip
+                                     f"the agents are {', '.join(map(str, mapping))}")  # fmt: skip
                 if receiver in names[1:]:
                     raise Failed(f"frame {number}: {receiver!r} gets its own message", "it reaches the other agents")
             if any(agent.message for agent in agents):
@@ -237,67 +289,8 @@ class _Extras:
                                  "a message is a part of its sender's action")  # fmt: skip
         if not told and not (frames and isinstance(frames[0].kept_reward, Mapping)):
             raise NotTried("no table has messages between agents")
-        if not any(agent.message for agent in agents) and not self._check_carried() and not told:
+        if not any(agent.message for agent in agents) and not check_deliveries(probe, known) and not told:
             raise NotTried("no extra_info has a part of an agent's action")
-
-    def _check_carried(self) -> int:
-        """Check messages of which no description says where they come from: each arrives whole, and with its step.
-
-        Each frame sends other texts and numbers. A value of ``extra_info`` that in most frames equals a field of an
-        action, or the beginning of a text, carries that field.
-
-        Returns:
-            The number of values that carry one.
-        """
-        probe, rng = self._probe, np.random.default_rng(self._probe.seed)
-        sent: list[Action] = []
-        received: list[dict[str, Any]] = []
-        table = probe.reset()
-        for number in range(_FRAMES * 2):
-            action = dict(probe.env.action.sample(rng))
-            for field in probe.env.action:
-                if field.is_text and not field.shape:
-                    letters = rng.integers(97, 123, min(field.characters, _LETTERS)).astype(np.uint8)
-                    action[field.name] = np.array(letters.tobytes().decode("ascii"), field.numpy_dtype)
-            answer, _ = probe.send(table, action)
-            if error_of(answer) is not None:
-                return 0  # its own rules allow other messages alone
-            sent.append(action)
-            received.append(dict(_leaves(answer.get("extra_info"))))
-            table = answer
-            if number and is_over(table):
-                break
-        places = sorted(set().union(*received))
-        return sum(self._carries(name, places, sent, received) for name in probe.env.action.names)
-
-    @staticmethod
-    def _carries(name: str, places: list[str], sent: list[Action], received: list[dict[str, Any]]) -> int:
-        """Return how many places carry a field of the action.
-
-        Raises:
-            Failed: a place carries it in part, or each place carries it a step late.
-        """
-        values, late, carrying = [action[name] for action in sent], "", 0
-        for place in places:
-            pairs = [(number, parts[place]) for number, parts in enumerate(received) if place in parts]
-            whole = sum(_same(got, values[number]) for number, got in pairs)
-            for number, got in pairs if 3 * whole > 2 * len(pairs) else ():
-                others = [other for other, value in sent[number].items() if other != name and _same(got, value)]
-                if others and not _same(got, values[number]):
-                    raise Failed(f"frame {number + 1}: {place} is {others[0]}, and {name} in other frames",
-                                 "a message is of one sender")  # fmt: skip
-            before = sum(number > 0 and _same(got, values[number - 1]) for number, got in pairs)
-            cut = [number for number, got in pairs if _begins(got, values[number])]
-            if len(pairs) < _LEAST or 2 * max(whole + len(cut), before) < len(pairs):
-                continue
-            if cut:
-                raise Failed(f"frame {cut[0] + 1}: {place} is {str(received[cut[0]][place])!r}, and {name} "
-                             f"{str(values[cut[0]])!r}", "a message arrives whole")  # fmt: skip
-            carrying += whole > before
-            late = late or (place if before > whole else "")
-        if late and not carrying:
-            raise Failed(f"{late} is {name} of the action before", "a message arrives with the step that sends it")
-        return carrying
 
     # -- what a step takes -----------------------------------------------------------------------------
 
@@ -311,8 +304,10 @@ class _Extras:
     def step_extra(self, probe: Probe) -> None:
         env = probe.env
         fields = step_extra_of(getattr(env, "world", env)).fields
+        if not check_step_entries(probe) and not len(fields):
+            raise NotTried("the environment describes nothing that a step takes beside the action")
         if not len(fields):
-            raise NotTried("the environment describes no fields that a step takes beside the action")
+            return
         legal: dict[str, Any] = dict(fields.sample(np.random.default_rng(probe.seed)))
         table = probe.reset()
         action = probe.env.action.sample(np.random.default_rng(probe.seed))
@@ -334,35 +329,15 @@ class _Extras:
                          "nothing is carried out")  # fmt: skip
 
 
-def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted place and the value of each entry of nested mappings."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{where}.{key}" if where else str(key))
-    elif value is not None:
-        yield where, value
-
-
-def _same(got: object, sent: np.ndarray) -> bool:
-    """Return whether a message is an action's value; single whole numbers are left out, since they repeat by chance."""
-    one, other = np.asarray(got), np.asarray(sent)
-    if one.dtype.kind == "U" or other.dtype.kind == "U":
-        return str(got) == str(sent)
-    distinct = other.size > 1 or other.dtype.kind == "f"
-    return distinct and one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-5, atol=0))
-
-
-def _begins(got: object, sent: np.ndarray) -> bool:
-    """Return whether a text is the beginning of another one, and not all of it."""
-    text, whole = str(got), str(sent)
-    return np.asarray(sent).dtype.kind == "U" and bool(text) and text != whole and whole.startswith(text)
-
-
 def _spread(places: np.ndarray, most: int) -> list[int]:
     """Return some of the places, the first and the last among them."""
     if not len(places):
         return []
     return [int(places[place]) for place in np.unique(np.linspace(0, len(places) - 1, most).astype(int))]
+
+
+def _value(field: Field, place: int) -> np.ndarray:
+    return np.array(int(field.bounds[0]) + place, field.numpy_dtype)
 
 
 def _count(field: Field) -> int | None:

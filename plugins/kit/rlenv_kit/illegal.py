@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Spec
-from rlenv_kit.probe import ALWAYS, COMPARED, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.probe import Frame, Probe, Table, error_of, frame_of, is_over, refused_entry
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference, elements_of
+from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, difference, elements_of
 
 __all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
 
@@ -222,14 +222,10 @@ def _check_same_frame(table: Table, before: Frame) -> None:
     name = difference(before.observation, table["observation"])
     if name:
         raise Failed(f"observation {name} changed: was the action executed?")
-    told, now = before.kept.get("extra_info", {}), table.get("extra_info", {})
-    for key in ALWAYS:
-        if key in told and (key not in now or deep_difference(told[key], now[key], "value")):
-            raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before", "nothing changed")
-    for key in (key for key in COMPARED if key in now):
-        if (key in told or key == "messages") and deep_difference(told.get(key, {}), now[key], "value"):
-            raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before",
-                         "nothing is carried out, and no message is sent")  # fmt: skip
+    key = refused_entry(before.kept.get("extra_info", {}), table.get("extra_info", {}))
+    if key:
+        raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before",
+                     "nothing is carried out, and no message is sent")  # fmt: skip
 
 
 def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from rlenv_kit.described import option_values
+from rlenv_kit.described import illegal_options, option_values
 from rlenv_kit.episodes import at_highest, at_lowest
 from rlenv_kit.probe import Probe, Table, draws, is_over
 from rlenv_kit.report import Failed, NotTried
@@ -108,7 +108,7 @@ def _refuse(probe: Probe, table: Table) -> None:
 
 def _refused(probe: Probe) -> None:
     probe.walk(3)
-    for options in ({"no_such_option": 1}, {"seed": -1}, {"seed": "one"}, 5):
+    for options in illegal_options(probe):
         with suppress(Exception):
             probe.reset_with(options)
 

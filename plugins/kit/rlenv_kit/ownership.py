@@ -142,7 +142,9 @@ class _Ownership:
                 place = deep_difference(asked, copy)
                 if place or asked.keys() != copy.keys():
                     raise Failed(f"step changed the caller's {place or 'table'}")
+                kept = copied_values(table)
                 _spoil(asked["action"])
+                _check_not_held(table, kept, "action")
 
         probe.compare(
             first, probe.repeat(first, spoil, request=request), "after the sent actions were written into", probe.steady
@@ -216,6 +218,9 @@ class _Ownership:
                     return  # it knows no such entry
                 if extra.keys() != given.keys() or deep_difference(given, extra):
                     raise Failed(f"step changed the caller's extra_info to {extra!r:.80}", "it stays the caller's")
+                kept = copied_values(answer)
+                _spoil(extra)
+                _check_not_held(answer, kept, "extra_info")
                 table = table if error_of(answer) is not None else answer
             if error_of(answer) is not None or is_over(answer):
                 return
@@ -431,6 +436,14 @@ class _Ownership:
             probe.note("6.2.2.3-1", f"render can't be tried here: {error}")
             return None
         return call
+
+
+def _check_not_held(table: Table, kept: Table, what: str) -> None:
+    """Check that a table is as it was before its step's arguments were written into."""
+    place = deep_difference(kept, table)
+    if place:
+        raise Failed(f"{place} of a step's Table 1 changed when the {what} was written into",
+                     "a table holds none of the caller's arrays")  # fmt: skip
 
 
 def _their_steps(probe: Probe) -> list[tuple[Any, Any, Any, Any]]:

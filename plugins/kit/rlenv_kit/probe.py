@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from hal import Field, Spec
+from hal import EpisodeError, Field, Spec
 from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.supervisor import CallLog, Deadlines
 from rlenv_kit.table_audit import TableAudit
@@ -26,8 +27,8 @@ from rlenv_robot.env import Environment
 from rlenv_robot.tables import step_extra_of
 
 __all__ = [
-    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "draws", "error_of",
-    "frame_difference", "frame_of", "is_over",
+    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "at_random",
+    "check_over", "draws", "error_of", "frame_difference", "frame_of", "is_over", "raises", "refused_entry",
 ]  # fmt: skip
 
 _MAX_TRIES = 1000
@@ -104,8 +105,8 @@ def frame_of(action: Action, table: Table, reward: Table) -> Frame:
     return Frame(action, table, reward, kept["observation"], kept, copied_values(reward["reward"]))
 
 
-def _at_random(spec: Spec, rng: np.random.Generator, step: int) -> Action:
-    """Draw an action uniformly."""
+def at_random(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Draw an action uniformly; it is a `Chooser`."""
     return spec.sample(rng)
 
 
@@ -127,6 +128,7 @@ class Probe:
     Attributes:
         audit: judges every table that the environment returns.
         steady: keys of ``extra_info``, besides `COMPARED`, whose values are equal in repeated episodes.
+        out_of_turn: the first step that was accepted after the end of a walk; None if all were refused.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class Probe:
         self._spent_s: Callable[[], float] | None = getattr(env, "spent_s", None)
         self.state_before: dict[str, object] = {}
         self.steady: frozenset[str] = frozenset()
+        self.out_of_turn: Failed | None = None
         self._notes: dict[tuple[str, str], Note] = {}
         # What a step must be given beside the action: the same legal values in every step.
         required = step_extra_of(getattr(env, "world", env)).required
@@ -244,7 +247,7 @@ class Probe:
 
     # -- walks ---------------------------------------------------------------------------------------------
 
-    def legal_step(self, table: Table, rng: np.random.Generator, step: int = 0, choose: Chooser = _at_random) -> Frame:
+    def legal_step(self, table: Table, rng: np.random.Generator, step: int = 0, choose: Chooser = at_random) -> Frame:
         """Send legal actions until the environment accepts one, since a game may refuse many.
 
         Raises:
@@ -282,6 +285,10 @@ class Probe:
         if name:
             raise Failed(f"an action was refused, and the observation's {name} changed",
                          "an illegal action is not carried out")  # fmt: skip
+        key = refused_entry(before.get("extra_info", {}), after.get("extra_info", {}))
+        if key:
+            raise Failed(f"an action was refused, and its table has another {key!r} than the frame before",
+                         "nothing is carried out, and no message is sent")  # fmt: skip
 
     def walk(
         self,
@@ -289,7 +296,7 @@ class Probe:
         between: Callable[[Table], None] = _nothing,
         *,
         seed: int | None = None,
-        choose: Chooser = _at_random,
+        choose: Chooser = at_random,
         budget_s: float = 20.0,
     ) -> list[Frame]:
         """Reset, and send legal actions until the episode ends.
@@ -373,6 +380,71 @@ class Probe:
 def draws(seed: int) -> np.random.Generator:
     """Return the generator of a walk's actions, which are not the numbers that an environment draws by this seed."""
     return np.random.default_rng([seed, 6])
+
+
+def raises(probe: Probe, call: Callable[[], object], event: str, last: Table | None = None) -> None:
+    """Check that a call in the wrong state is refused.
+
+    Args:
+        probe: takes notes.
+        call: to make.
+        event: the call in words.
+        last: the last frame's Table 1; an answer that repeats it with an error is a refusal too.
+    """
+    try:
+        answer = call()
+    except EpisodeError:
+        return
+    except Exception as error:
+        probe.note("contract", f"{event} raises {type(error).__name__}; here it is EpisodeError")
+        return
+    if isinstance(answer, tuple) and last is not None:
+        table = answer[0]
+        same = table.get("frame_no") == last["frame_no"] and not difference(last["observation"], table["observation"])
+        if error_of(table) is not None and same:
+            probe.note("contract", f"{event} is answered with an error; here it raises EpisodeError")
+            return
+    raise Failed(f"{event} was accepted", "it must raise EpisodeError")
+
+
+def check_over(probe: Probe, last: Frame, others: int = 20) -> None:
+    """Check that further steps are refused after an episode's last frame.
+
+    Args:
+        probe: stepped the episode to its end.
+        last: the last frame.
+        others: number of random actions that are tried besides the last one.
+
+    Raises:
+        Failed: a step was accepted.
+    """
+    for _ in range(2):
+        raises(probe, lambda: probe.send(last.table, last.action), "a step after the end", last.kept)
+    rng = np.random.default_rng(probe.seed)
+    for _ in range(others):  # the rules of a world may refuse some of them
+        action = probe.env.action.sample(rng)
+        raises(probe, partial(probe.send, last.table, action), "a step after the end", last.kept)
+
+
+def refused_entry(told: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return a key of ``extra_info`` that a refusal shows otherwise than the frame before it; empty if none.
+
+    Args:
+        told: ``extra_info`` of the frame before.
+        now: ``extra_info`` of the refusal.
+    """
+    for key in ALWAYS:
+        if key in told and (key not in now or deep_difference(told[key], now[key], "value")):
+            return key
+    for key in (key for key in COMPARED if key in now):
+        sends = key == "messages" and isinstance(now[key], Mapping) and any(map(_is_some, now[key].values()))
+        if (key in told or sends) and deep_difference(told.get(key, {}), now[key], "value"):
+            return key
+    return ""
+
+
+def _is_some(inbox: object) -> bool:
+    return not isinstance(inbox, Mapping | list | tuple | str) or len(inbox) > 0
 
 
 def frame_difference(before: Frame, after: Frame, also: Collection[str] = ()) -> str:

@@ -218,7 +218,9 @@ class TableAudit:
         """Check that an entry keeps its type, its keys and the types of its parts in every table."""
         for place, form in _entry_forms(key, value):
             known = self._entry_forms.setdefault(place, form)
-            if known != form:
+            if known == _EMPTY:
+                self._entry_forms[place] = known = form
+            if not _agree(known, form):
                 shown = ".".join(map(str, place))
                 raise Failed(f"extra_info's {shown} is {_words(form)}", f"in other tables it is {_words(known)}")
 
@@ -353,10 +355,34 @@ def _part_form(value: Unchecked) -> Unchecked:
         return ("a number",)
     if isinstance(value, str):
         return ("a text",)
+    if isinstance(value, list | tuple) and not value:
+        return _EMPTY
     if isinstance(value, list | tuple):
-        return (f"a {type(value).__name__} of {np.ndim(value[0]) if value else 0}",) if not value or not isinstance(
-            value[0], list | tuple | Mapping | str) else ("a list",)  # fmt: skip
+        is_nested = isinstance(value[0], list | tuple | Mapping | str)
+        return ("a list",) if is_nested else (f"a {type(value).__name__} of {np.ndim(value[0])}",)
     return (type(value).__name__,)
+
+
+_EMPTY = ("an empty list",)
+"""The form of a list without entries, which agrees with that of any list."""
+
+
+def _agree(one: Unchecked, other: Unchecked) -> bool:
+    """Return whether two forms are equal, but for lists of which one is empty."""
+    if one == other:
+        return True
+    if isinstance(one, frozenset) and isinstance(other, frozenset) and all(map(_is_named, one | other)):
+        first, second = dict(one), dict(other)
+        return first.keys() == second.keys() and all(_agree(first[name], second[name]) for name in first)
+    return any(form == _EMPTY for form in (one, other)) and all(_is_list(form) for form in (one, other))
+
+
+def _is_named(part: Unchecked) -> bool:
+    return isinstance(part, tuple) and len(part) == 2
+
+
+def _is_list(form: Unchecked) -> bool:
+    return isinstance(form, tuple) and len(form) == 1 and str(form[0]).startswith(("a list", "a tuple", _EMPTY[0]))
 
 
 def _words(form: Unchecked) -> str:

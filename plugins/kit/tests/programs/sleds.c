@@ -82,10 +82,14 @@ static void reward(int earned) {
 
 static void reset(const Value *options) {
     if (in_phase("closed")) { error_answer("state", "it is closed"); return; }
+    const Value *seed = NULL; /* taken once all options are known to be right */
     for (const Value *option = options ? options->first : NULL; option; option = option->next) {
         if (strcmp(option->key, "seed")) { error_answer("option", "an option is unknown, allowed is seed"); return; }
         if (!is_whole(option) || option->number < 0) { error_answer("option", "seed is a whole number from 0"); return; }
-        if (!(is("SeedCountsOnce") && seeded)) state = is("AllSeedsAreOne") ? 7 : (unsigned long long)option->number;
+        seed = option;
+    }
+    if (seed) {
+        if (!(is("SeedCountsOnce") && seeded)) state = is("AllSeedsAreOne") ? 7 : (unsigned long long)seed->number;
         seeded = 1;
     }
     phase = "running";
