@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -249,15 +250,15 @@ class Team(Records):
     def steps(self, index: Any) -> Any:
         table = super().steps(index)
         return {**table, "reward": {"front": table["reward"] - 1, "back": np.ones(len(index))},
-                "extra_info": {"agents": dict(self.mapping)}}  # fmt: skip
+                "extra_info": {"agents": deepcopy(self.mapping)}}  # fmt: skip
 
     def extra(self, places: Any) -> Any:
-        return {"agents": dict(self.mapping)}
+        return {"agents": deepcopy(self.mapping)}
 
     def trajectory(self, number: int) -> Any:
         table = super().trajectory(number)
         back = float(LENGTHS[number])
-        told = {"return": {"front": self.total(number) - back, "back": back}, "agents": dict(self.mapping)}
+        told = {"return": {"front": self.total(number) - back, "back": back}, "agents": deepcopy(self.mapping)}
         return {**table, "extra_info": {**table["extra_info"], **told}}
 
     def statistics(self, extra_info: Any = NOTHING) -> Any:
