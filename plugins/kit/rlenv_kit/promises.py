@@ -19,7 +19,7 @@ __all__ = ["Promise", "check_default", "check_length", "check_step_entries", "pl
 
 _NUMBER = r"-?\d+(?:\.\d+)?"
 
-_RANGE = re.compile(rf"(?<![\w.-])({_NUMBER}) (?:to|bis|until|up to) ({_NUMBER})(?![\w.]*\d)")
+_RANGE = re.compile(rf"(?<![\w.-])({_NUMBER}) (?:to|until|up to) ({_NUMBER})(?![\w.]*\d)")
 """A range in a sentence, such as "from 0 to 2.5"."""
 
 _DEFAULT = re.compile(
