@@ -38,6 +38,9 @@ _MOST_DRAWS = 20_000
 _EXACT, _NEAR = 1e-3, 1e-2
 """Share of all chances that may lie off the order of the values: by known values, and by a discount that is a guess."""
 
+_SAME = 1e-9
+"""Difference of values that sums of the same rewards may have."""
+
 SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
@@ -174,9 +177,8 @@ def check_trajectory_chances(probe: SourceProbe, priority: str, drawn: list[Traj
 
 
 def all_alike(data: list[Trajectory], priority: str) -> bool:
-    """Return whether all steps have one reward, or, for other priorities, one sum of rewards from there on."""
-    values = [_rewards(one) if priority == "reward" else _to_go(one, 1.0) for one in data]
-    return bool(np.ptp(np.concatenate(values)) == 0)
+    """Return whether a priority has one value for all steps, without a discount."""
+    return any(np.ptp(list(values.values())) < _SAME for values in _MEANINGS[priority](data, 1.0))
 
 
 def by_powers(one: Mapping[bytes, float], other: Mapping[bytes, float], power: float) -> bool:
