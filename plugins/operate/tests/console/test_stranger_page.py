@@ -39,7 +39,9 @@ def page(tmp_path: Path) -> Iterator[Any]:
     """The page of a console that records into ``runs``, with a robot that nobody has registered."""
     robot = Homing(Guard(Integrator(CRANE)), Automatic(), HomingSettings(velocity=100.0))
     with (
-        Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=50, watchdog_s=10.0) as served,
+        Server(
+            robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=50, watchdog_s=10.0, max_command_age_s=10.0
+        ) as served,
         server.ConsoleServer(
             server.ConsoleSettings(
                 address=served.address, port=0, runs=tmp_path / "runs", mover=MoverSettings(record=tmp_path / "runs")
