@@ -137,8 +137,10 @@ class _Described:
         if not low < high or any(self._refusal(name, plain_number(number)) is not None for number in (low, high)):
             return  # the two numbers are no range of values
         whole = "whole number" in sentence
-        odd = (() if hasattr(self._probe.env, "describe_again") else (np.nan,), (low + 0.5,) if whole else ())
-        for number in (low - 1, high + 1, high + 100 * (high - low), *odd[0], *odd[1]):  # JSON has no NaN
+        outside = [low - 1, high + 1, high + 100 * (high - low)]
+        outside += [] if hasattr(self._probe.env, "describe_again") else [np.nan]  # JSON has no NaN
+        outside += [low + 0.5] if whole else []
+        for number in outside:
             if self._refusal(name, plain_number(number)) is None:
                 kind = "whole numbers " if whole else ""
                 raise Failed(
@@ -153,7 +155,7 @@ class _Described:
         """Check the tables of episodes that begin with an option at the ends of its range."""
         probe = self._probe
         for number in ends:
-            table, rng = probe.reset_with({**self._seed(), name: plain_number(number)}), draws(probe.seed)
+            table, rng = probe.reset_with({**self._probe.seed_option(), name: plain_number(number)}), draws(probe.seed)
             check_observation(table, probe.env.observation, probe.note)
             for step in range(_WALKED):
                 if is_over(table):
@@ -170,7 +172,8 @@ class _Described:
             round(low + s * (high - low)) if whole else plain_number(low + s * (high - low)) for s in shares
         }:
             try:
-                seen = self._probe.reset_with({**self._seed(), field.name: number})["observation"][field.name]
+                table = self._probe.reset_with({**self._probe.seed_option(), field.name: number})
+                seen = table["observation"][field.name]
             except Exception:
                 continue  # what the option takes is its own
             value = np.asarray(seen, float)
@@ -182,9 +185,6 @@ class _Described:
             raise Failed(f"with {field.name!r} = {wrong[0][0]} the first observation shows {wrong[0][1]!r}",
                          "it shows other values of the option as they are given")  # fmt: skip
 
-    def _seed(self) -> dict[str, object]:
-        return {"seed": self._probe.seed} if self._probe.seeded else {}
-
     def _check_effect(self, field: Field) -> None:
         """Check that an option with the name of an observed number changes the start."""
         if field.shape or field.is_text or not np.isfinite([field.low, field.high]).all():
@@ -195,7 +195,7 @@ class _Described:
             number = low + share * (high - low)
             try:
                 starts.append(probe.reset_with({
-                    **self._seed(),
+                    **self._probe.seed_option(),
                     field.name: number if field.numpy_dtype.kind == "f" else round(number),
                 }))  # fmt: skip
             except Exception:
@@ -251,7 +251,7 @@ class _Described:
     def parameters(self, probe: Probe) -> None:
         first, again = probe.walk(6), list[Frame]()
         env: Unchecked = probe.env
-        seed = {"seed": probe.seed} if probe.seeded else {}
+        seed = probe.seed_option()
         given = dict(zip(("extra_info",), probe.extra, strict=False)) or {"extra_info": {}}
 
         def reset(options: object) -> Unchecked:
@@ -365,7 +365,7 @@ def _bytes(frame: Frame, name: str) -> bytes:
 
 def illegal_options(probe: Probe) -> list[object]:
     """Return options of ``reset`` that it should refuse: unknown and wrong ones, alone and beside legal ones."""
-    seed, wrong = {"seed": probe.seed + 9} if probe.seeded else {}, list[dict[str, object]]()
+    seed, wrong = probe.seed_option(probe.seed + 9), list[dict[str, object]]()
     legal: dict[str, object] = {}
     for name, sentence in probe.described("reset_options").items():
         promise = promise_of(name, sentence)

@@ -48,7 +48,7 @@ def _histories(probe: Probe) -> None:
         raise NotTried("equal seeds need not give equal episodes here")
     first = probe.walk(_COMPARED)
     histories: dict[str, Callable[[], object]] = {
-        "illegal actions in an episode": partial(_wander, probe, 6, {"seed": probe.seed} if probe.seeded else {}),
+        "illegal actions in an episode": partial(_wander, probe, 6, probe.seed_option()),
         "resets that were refused": partial(_refused, probe),
         "episodes of the smallest and the largest actions": lambda: [
             probe.walk(_FRAMES, choose=choose, budget_s=2) for choose in (at_lowest, at_highest)],
@@ -79,7 +79,7 @@ def _every_table(probe: Probe) -> None:
 
 def _walks(probe: Probe) -> None:
     """Walk episodes with and without a seed, with illegal actions, to their ends."""
-    seeded: dict[str, object] = {"seed": probe.seed + 3} if probe.seeded else {}
+    seeded = probe.seed_option(probe.seed + 3)
     for frames, options in ((_FRAMES, {}), (_FRAMES // 2, seeded), (_FRAMES // 6, {})):
         _wander(probe, frames, options)
     spec = probe.env.observation, probe.env.action

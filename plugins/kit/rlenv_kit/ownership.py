@@ -181,7 +181,7 @@ class _Ownership:
     )
     def options(self, probe: Probe) -> None:
         first = probe.walk()
-        given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
+        given = probe.seed_option()
         options = dict(given)
 
         def reset() -> Table:

@@ -192,6 +192,10 @@ class Probe:
 
     # -- calls ---------------------------------------------------------------------------------------------
 
+    def seed_option(self, seed: int | None = None) -> dict[str, object]:
+        """Return the option of a seed, by default the probe's; none where the environment takes no seed."""
+        return {"seed": self.seed if seed is None else seed} if self.seeded else {}
+
     def reset(self, seed: int | None = None) -> Table:
         """Reset the environment with a seed, by default the probe's; send none if the description lists no seed."""
         if not self.seeded:

@@ -105,7 +105,7 @@ def check_default(probe: Probe, promise: Promise) -> None:
     value = plain_number(promise.default)
     for seed in range(probe.seed, probe.seed + _SEEDS):
         first = probe.walk(_LONGEST, seed=seed, budget_s=2)
-        options = {**_seeded(probe, seed), promise.name: value}
+        options = {**probe.seed_option(seed), promise.name: value}
         try:
             probe.reset_with(options)
         except Exception:
@@ -156,7 +156,7 @@ def _ends(probe: Probe, name: str, number: int) -> list[tuple[int, bool]]:
     found = []
     for seed in range(probe.seed, probe.seed + _SEEDS):
         try:
-            table = probe.reset_with({**_seeded(probe, seed), name: number})
+            table = probe.reset_with({**probe.seed_option(seed), name: number})
         except Exception:
             return []
         if "agent" in table.get("extra_info", {}):
@@ -167,10 +167,6 @@ def _ends(probe: Probe, name: str, number: int) -> list[tuple[int, bool]]:
         if table["truncated"] or length >= number:
             found.append((length, bool(table["truncated"])))
     return found
-
-
-def _seeded(probe: Probe, seed: int) -> dict[str, object]:
-    return {"seed": seed} if probe.seeded else {}
 
 
 # -- Entries of a step -----------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def _judge(
         words: what was drawn, by what.
         candidates: values, of which one explains the draws.
         counts: item -> how often it came.
-        chances: item -> its chance, up to a factor; None where none is told.
+        chances: item -> its chance, up to a common factor; None if the source gives no weights.
         share: of all chances that may lie off the order of the values.
     """
     limit, draws = _limit(len(counts)), sum(counts.values())

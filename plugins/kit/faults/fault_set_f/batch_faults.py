@@ -15,7 +15,7 @@ PART = "vector"
 
 @fault(PART, "contract", "with same_step the true last observation is in extra_info")
 class NoFinal(Floats):
-    """An end is told by its flag alone; the last observation is nowhere."""
+    """The flag alone shows that a row has ended; no table has its last observation."""
 
     def finish(self, ended: np.ndarray) -> dict[str, Any]:
         super().finish(ended)

@@ -157,7 +157,7 @@ class ClockRestarts(Picker):
 
 @fault(PART, "robot", "a sample that is repeated is older in each state")
 class NothingIsOld(Picker):
-    """The thermometer, which is read in every fourth step, is told to be fresh in each."""
+    """The thermometer is read in every fourth step, and its sample has the age 0 in each."""
 
     def ages(self) -> dict[str, int]:
         return {"warmth": 0}
