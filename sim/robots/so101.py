@@ -17,7 +17,7 @@ from sim.robots.sts3215 import STS3215
 
 __all__ = [
     "CUBE_MASS", "LINKS", "NOMINAL_GAINS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "CubeScene", "Servo",
-    "addresses", "so101", "so101_cube", "so101_mjcf", "with_arm", "with_nominal_servos",
+    "addresses", "so101", "so101_cube", "so101_mjcf", "with_arm", "with_cube", "with_nominal_servos", "with_so101",
 ]  # fmt: skip
 
 SUBSTEPS = 8
@@ -115,14 +115,25 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, 
         scene: the ranges of cubes, and other objects on the table.
     """
     model = so101_mjcf(cube, looks, servo, scene.distractors).compile()
-    spec = SO101_CUBE if cube else SO101
-    return with_arm(
-        spec if servo != NOMINAL_SERVO else with_nominal_servos(spec),
-        model,
-        _cube_sensors(model) if cube else {},
-        _CubeScatter(int(model.joint("cube").qposadr[0]), scene) if cube else None,
-        scene.draws if cube else None,
-    )
+    nominal = servo == NOMINAL_SERVO
+    return with_cube(model, scene, nominal) if cube else with_so101(model, nominal)
+
+
+def with_so101(model: mujoco.MjModel, nominal: bool = True) -> SimModel:
+    """Return the arm alone.
+
+    Args:
+        model: compiled from `so101_mjcf`.
+        nominal: whether its servos are those of `NOMINAL_SERVO`; the spec then has their gains.
+    """
+    return with_arm(with_nominal_servos(SO101) if nominal else SO101, model, {})
+
+
+def with_cube(model: mujoco.MjModel, scene: CubeScene = _CUBE, nominal: bool = True) -> SimModel:
+    """Return the arm with its cube, placed as ``scene`` says; for the others see `with_so101`."""
+    spec = with_nominal_servos(SO101_CUBE) if nominal else SO101_CUBE
+    scatter = _CubeScatter(int(model.joint("cube").qposadr[0]), scene)
+    return with_arm(spec, model, _cube_sensors(model), scatter, scene.draws)
 
 
 def with_nominal_servos(spec: RobotSpec) -> RobotSpec:

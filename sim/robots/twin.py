@@ -7,19 +7,21 @@ back to validate the result. `tests/sim/robots/test_twin.py` repeats the validat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import mujoco
 import numpy as np
 
 from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
 from sim.model import Columns, Computed, Reader, SimModel
-from sim.robots.so101 import LINKS, CubeScene, so101, so101_mjcf
+from sim.robots.so101 import LINKS, CubeScene, so101_mjcf, with_cube, with_so101
 
 __all__ = [
-    "IDENTIFIED", "TwinServos", "arm_twin", "quantised_position", "quantised_velocity", "so101_cube_twin", "so101_twin",
-    "thing_factors",
+    "IDENTIFIED", "WIDEST_PLAY", "TwinServos", "arm_twin", "quantised_position", "quantised_velocity",
+    "so101_cube_twin", "so101_twin", "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -28,6 +30,17 @@ _CUBE = CubeScene()
 
 SPEED_STEP = 50
 """Resolution of the speed that a servo reports, encoder steps a second (STS3215 memory table: 0.732 rpm)."""
+
+
+WIDEST_PLAY = math.radians(2.0)
+"""Play of the worst gears, rad. Published STS3215 have 0.5 to 1.3 degrees, by load; the maker's model of the arm has
+1."""
+
+_PLAY_ARMATURE, _PLAY_DAMPING = 0.01, 0.01
+"""Inertia, kg m^2, and damping, N m s/rad, of a link within its play (SO-ARM100, ``so101_new_calib.xml``)."""
+
+_STOP_SOLREF, _STOP_SOLIMP = (0.01, 1.0), (0.95, 0.99)
+"""Stiffness of the ends of the play, in MuJoCo's terms: at 1 N m a tooth yields by less than 0.02 degrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,7 @@ class TwinServos:
         armature: inertia of the rotor behind its gears, kg m^2.
         delay_substeps: delay of a goal on the bus and in the servo's firmware, physics steps of 1/240 s.
         mass: mass of all links as a factor of the nominal mass, to allow for cables and screws.
+        play: angle through which each link moves freely behind its servo, rad. The encoders don't see it.
     """
 
     stiffness: Six
@@ -51,12 +65,14 @@ class TwinServos:
     armature: float
     delay_substeps: int
     mass: float
+    play: float = 0.0
 
     def sibling(self, seed: int) -> TwinServos:
         """Return the parameters of another arm of the same make.
 
         Stiffness, damping, friction and mass are within 20 % of this arm's, offsets within 0.015 rad (about one of
-        LeRobot's units), the delay is 0 to 6 substeps (25 ms). The seed draws all of them uniformly.
+        LeRobot's units), the delay is 0 to 15 substeps (62.5 ms), the play 0 to `WIDEST_PLAY`. The seed draws all of
+        them uniformly.
         """
         rng = np.random.default_rng(seed)
 
@@ -69,8 +85,9 @@ class TwinServos:
             damping=near(self.damping),
             friction=near(self.friction),
             offset=tuple((np.asarray(self.offset) + rng.uniform(-0.015, 0.015, 6)).tolist()),
-            delay_substeps=int(rng.integers(0, 7)),
+            delay_substeps=int(rng.integers(0, 16)),
             mass=self.mass * float(rng.uniform(0.8, 1.2)),
+            play=float(rng.uniform(0.0, WIDEST_PLAY)),
         )
 
 
@@ -113,7 +130,7 @@ def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
         A model with the spec (and so the digest) of the real arm. Positions have the resolution of a 4096-step encoder,
         velocities that of the servo's reports; ``joint_goal`` is the goal that was sent.
     """
-    return arm_twin(so101(), so101_mjcf(), seed, servos)
+    return arm_twin(with_so101, so101_mjcf(), seed, servos)
 
 
 def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeScene = _CUBE) -> SimModel:
@@ -122,17 +139,18 @@ def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeS
     A sibling's cube also has another mass and friction (`thing_factors`). The cube's pose is measured exactly.
     """
     mjcf = so101_mjcf(cube=True, distractors=scene.distractors)
-    return arm_twin(so101(cube=True, scene=scene), mjcf, seed, servos, things=["cube"])
+    return arm_twin(partial(with_cube, scene=scene), mjcf, seed, servos, things=["cube"])
 
 
 def arm_twin(
-    nominal: SimModel, mjcf: mujoco.MjSpec, seed: int, servos: TwinServos = IDENTIFIED, *,
+    build: Callable[[mujoco.MjModel], SimModel], mjcf: mujoco.MjSpec, seed: int, servos: TwinServos = IDENTIFIED, *,
     things: Sequence[str] = (), parts: Sequence[str] = (), sides: Sequence[str] = ("",),
 ) -> SimModel:  # fmt: skip
     """Make a stand-in for one or several SO-101s with objects on the table, as `so101_twin` does for the arm alone.
 
     Args:
-        nominal: the nominal model; the stand-in has its spec and its other sensors.
+        build: makes the simulation from a compiled model, as for the nominal robot. The stand-in has its spec and its
+            other sensors.
         mjcf: the MJCF of the nominal model; it is changed.
         seed: as for `so101_twin`. Each of several arms is another sibling.
         servos: as for `so101_twin`.
@@ -146,16 +164,19 @@ def arm_twin(
     for side, arm in arms.items():
         for index, name in enumerate(JOINTS):
             _change_servo(mjcf.actuator(f"{side}{name}"), mjcf.joint(f"{side}{name}"), arm, index)
-    model, sensors = mjcf.compile(), dict(nominal.sensors)
+        if arm.play:
+            _add_play(mjcf, [f"{side}{name}" for name in JOINTS], arm.play)
+    model = mjcf.compile()
     for side, arm in arms.items():
         _scale_mass(model, [f"{side}{name}" for name in LINKS], arm.mass)
-        sensors |= _measured_sensors(model, side)
     mass, friction = thing_factors(seed)
     for name in (*things, *parts):
         _scale_mass(model, [name], mass)
     model.geom_friction[[model.geom(name).id for name in things], 0] *= friction
     model.dof_frictionloss[[model.joint(name).dofadr[0] for name in parts]] *= friction
-    return replace(nominal, model=model, sensors=sensors)
+    twin = build(model)
+    measured = [_measured_sensors(model, side) for side in sides]
+    return replace(twin, sensors={name: sensor for each in (twin.sensors, *measured) for name, sensor in each.items()})
 
 
 def thing_factors(seed: int) -> tuple[float, float]:
@@ -198,6 +219,20 @@ def _change_servo(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servos: 
     joint.damping[0] = servos.damping[index]
     joint.frictionloss = servos.friction[index]
     joint.armature = servos.armature
+
+
+def _add_play(mjcf: mujoco.MjSpec, names: Sequence[str], width: float) -> None:
+    """Let the links move freely by an angle behind these joints, as gears with backlash do, in ``mjcf`` and its key."""
+    model, key = mjcf.compile(), mjcf.keys[0]
+    rest = list(key.qpos)
+    for first, name in sorted(((int(model.joint(name).qposadr[0]), name) for name in names), reverse=True):
+        servo = mjcf.joint(name)
+        play = servo.parent.add_joint(name=f"{name}_play", type=servo.type, axis=servo.axis, pos=servo.pos)
+        play.range, play.limited = (-width / 2, width / 2), mujoco.mjtLimited.mjLIMITED_TRUE
+        play.armature, play.damping[0] = _PLAY_ARMATURE, _PLAY_DAMPING
+        play.solref_limit, play.solimp_limit[:2] = _STOP_SOLREF, _STOP_SOLIMP
+        rest.insert(first + 1, 0.0)
+    key.qpos = rest
 
 
 def _measured_tip(qpos: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import mujoco
@@ -88,9 +89,12 @@ def so101_box(looks: bool = True, angle: Places = (0.0, 0.0)) -> SimModel:
     Raises:
         ValueError: the range is empty or exceeds its limits.
     """
+    return _with_box(_box_mjcf(looks).compile(), angle)
+
+
+def _with_box(model: mujoco.MjModel, angle: Places) -> SimModel:
     if not 0 <= angle[0] <= angle[1] <= WIDEST:
         raise ValueError(f"angle is {angle}, it must be a range within 0 to {WIDEST} rad")
-    model = _box_mjcf(looks).compile()
     return _with_part(SO101_BOX, model, "box", "lid", "lid_angle", BOX_AREA, BOX_TURN, angle)
 
 
@@ -110,9 +114,12 @@ def so101_cabinet(looks: bool = True, opening: Places = (0.0, 0.0)) -> SimModel:
     Raises:
         ValueError: the range is empty or exceeds its limits.
     """
+    return _with_cabinet(_cabinet_mjcf(looks).compile(), opening)
+
+
+def _with_cabinet(model: mujoco.MjModel, opening: Places) -> SimModel:
     if not 0 <= opening[0] <= opening[1] <= TRAVEL:
         raise ValueError(f"opening is {opening}, it must be a range within 0 to {TRAVEL} m")
-    model = _cabinet_mjcf(looks).compile()
     return _with_part(SO101_CABINET, model, "cabinet", "drawer", "drawer_opening", CABINET_AREA, CABINET_TURN, opening)
 
 
@@ -180,7 +187,7 @@ def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: Places
 
     A twin with ``seed`` above 0 also has another mass and friction of the lid (`sim.robots.twin.thing_factors`).
     """
-    return arm_twin(so101_box(angle=angle), _box_mjcf(), seed, servos, parts=["lid"])
+    return arm_twin(partial(_with_box, angle=angle), _box_mjcf(), seed, servos, parts=["lid"])
 
 
 def so101_cabinet_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, opening: Places = (0.0, 0.0)) -> SimModel:
@@ -188,7 +195,7 @@ def so101_cabinet_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, opening: 
 
     A twin with ``seed`` above 0 also has another mass and friction of the drawer (`sim.robots.twin.thing_factors`).
     """
-    return arm_twin(so101_cabinet(opening=opening), _cabinet_mjcf(), seed, servos, parts=["drawer"])
+    return arm_twin(partial(_with_cabinet, opening=opening), _cabinet_mjcf(), seed, servos, parts=["drawer"])
 
 
 # -- A peg and a socket -----------------------------------------------------------------------------------------
@@ -213,7 +220,10 @@ def so101_peg(looks: bool = True, play_m: float = PLAY_M) -> SimModel:
     Raises:
         ValueError: the play is out of range.
     """
-    model = _peg_mjcf(looks, play_m).compile()
+    return _with_peg(_peg_mjcf(looks, play_m).compile())
+
+
+def _with_peg(model: mujoco.MjModel) -> SimModel:
     first, peg = int(model.joint("socket_x").qposadr[0]), int(model.joint("peg").qposadr[0])
     things: dict[str, Reader] = {
         "peg_position": Columns("qpos", slice(peg, peg + 3)),
@@ -285,7 +295,7 @@ def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float
 
     A twin with ``seed`` above 0 also has another mass and friction of the peg (`sim.robots.twin.thing_factors`).
     """
-    return arm_twin(so101_peg(play_m=play_m), _peg_mjcf(play_m=play_m), seed, servos, things=["peg"])
+    return arm_twin(_with_peg, _peg_mjcf(play_m=play_m), seed, servos, things=["peg"])
 
 
 # -- Cubes ------------------------------------------------------------------------------------------------------
@@ -307,7 +317,10 @@ def so101_table(cubes: int, area: float = 1.0, looks: bool = True, trays: bool =
     Raises:
         ValueError: the number of cubes is out of range, or the area is too small for them.
     """
-    model = _table_mjcf(cubes, looks, trays).compile()
+    return _with_cubes(_table_mjcf(cubes, looks, trays).compile(), cubes, area)
+
+
+def _with_cubes(model: mujoco.MjModel, cubes: int, area: float) -> SimModel:
     first = [int(model.joint(f"{colour}_cube").qposadr[0]) for colour in COLOURS[:cubes]]
     things: dict[str, Reader] = {
         "cube_positions": Columns("qpos", tuple(at + axis for at in first for axis in range(3))),
@@ -364,7 +377,7 @@ def so101_table_twin(cubes: int, area: float = 1.0, seed: int = 0, servos: TwinS
     cubes' poses are measured exactly.
     """
     names = [f"{colour}_cube" for colour in COLOURS[:cubes]]
-    return arm_twin(so101_table(cubes, area), _table_mjcf(cubes), seed, servos, things=names)
+    return arm_twin(partial(_with_cubes, cubes=cubes, area=area), _table_mjcf(cubes), seed, servos, things=names)
 
 
 # -- Two arms and a bar -----------------------------------------------------------------------------------------
@@ -386,7 +399,10 @@ def so101_pair(looks: bool = True) -> SimModel:
     Args:
         looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
     """
-    model = _pair_mjcf(looks).compile()
+    return _with_pair(_pair_mjcf(looks).compile())
+
+
+def _with_pair(model: mujoco.MjModel) -> SimModel:
     bar, dof = int(model.joint("bar").qposadr[0]), int(model.joint("bar").dofadr[0])
     sensors: dict[str, Reader] = {
         "bar_position": Columns("qpos", slice(bar, bar + 3)),
@@ -456,4 +472,4 @@ def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
     (`sim.robots.twin.thing_factors`).
     """
     sides = [f"{side}_" for side in SIDES]
-    return arm_twin(so101_pair(), _pair_mjcf(), seed, servos, things=["bar"], sides=sides)
+    return arm_twin(_with_pair, _pair_mjcf(), seed, servos, things=["bar"], sides=sides)

@@ -100,8 +100,8 @@ def test_a_siblings_things_are_its_own(name: str, things: tuple[str, ...], parts
     for geom in things:
         np.testing.assert_allclose(other.geom(geom).friction[0], friction * first.geom(geom).friction[0])
     for joint in parts:
-        at = first.joint(joint).dofadr[0]
-        np.testing.assert_allclose(other.dof_frictionloss[at], friction * first.dof_frictionloss[at])
+        own, before = (model.dof_frictionloss[model.joint(joint).dofadr[0]] for model in (other, first))
+        np.testing.assert_allclose(own, friction * before)
     assert robot.make_twin(2).spec.digest == robot.load_spec().digest
 
 

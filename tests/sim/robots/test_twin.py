@@ -20,6 +20,7 @@ from sim.robot import SimRobot
 from sim.robots.so101 import STIFF_SERVO, so101
 from sim.robots.twin import (
     IDENTIFIED,
+    WIDEST_PLAY,
     quantised_position,
     quantised_velocity,
     so101_cube_twin,
@@ -54,7 +55,7 @@ def replayed(sim_model: SimModel, goals: np.ndarray, first: np.ndarray) -> np.nd
     batch = SimBatch(replace(sim_model, model=without_contacts), 1, 1)
     legal = np.clip(goals, *SO101.commands["joint_target"].bounds).astype(np.float32)
     batch.reset(starts={"joint_target": legal[:1]})
-    batch.open_batch.bind("qpos")[0] = first
+    batch.open_batch.bind("qpos")[0, list(sim_model.start["joint_target"])] = first
     steps = [batch.step({"joint_target": goal[None]}).sensors["joint_position"][0] for goal in legal[:-1]]
     return PERCENT.from_radians(np.array([first, *steps]))
 
@@ -115,7 +116,30 @@ def test_siblings_stay_in_the_stated_ranges(seed: int) -> None:
         ratio = np.divide(getattr(sibling, name), getattr(IDENTIFIED, name))
         assert ((ratio >= 0.8) & (ratio <= 1.2)).all()
     assert np.abs(np.subtract(sibling.offset, IDENTIFIED.offset)).max() <= 0.015
-    assert 0 <= sibling.delay_substeps <= 6
+    assert 0 <= sibling.delay_substeps <= 15
+    assert 0 <= sibling.play <= WIDEST_PLAY
+
+
+def test_gears_with_play_let_the_link_move_and_the_encoders_do_not_see_it() -> None:
+    twin = so101_twin(0, replace(IDENTIFIED, play=0.03))
+    batch = SimBatch(twin, 1, 1)
+    batch.reset()
+    qpos, tips = batch.open_batch.bind("qpos"), batch.open_batch.bind("site_xpos")
+    servo, play = (int(twin.model.joint(name).qposadr[0]) for name in ("shoulder_pan", "shoulder_pan_play"))
+    apart, unseen = [], []
+    for step in range(120):
+        goal = np.float32([[0.4 if step < 60 else -0.4, -0.3, 0.3, 0.5, 0.0, 0.3]])
+        seen = batch.step({"joint_target": goal}).sensors
+        assert seen["joint_position"][0, 0] == pytest.approx(qpos[0, servo], abs=1e-3), "the motor's side"
+        apart.append(float(qpos[0, play]))
+        unseen.append(float(np.linalg.norm(seen["gripper_position"][0] - tips[0, twin.model.site("tip").id])))
+    assert (max(apart), min(apart)) == (pytest.approx(0.015, abs=3e-3), pytest.approx(-0.015, abs=3e-3))
+    assert 0.004 < max(unseen) < 0.02, "metres: the play of four joints at some 0.3 m"
+
+
+def test_an_arm_without_play_has_the_joints_of_the_nominal_model() -> None:
+    assert so101_cube_twin(0).model.nq == so101(cube=True).model.nq
+    assert so101_cube_twin(1).model.nq == so101(cube=True).model.nq + 6
 
 
 @given(st.floats(-6.0, 6.0))
@@ -174,7 +198,7 @@ def test_the_twin_with_a_cube_is_the_same_arm() -> None:
     for name in ("actuator_gainprm", "actuator_biasprm", "actuator_delay"):
         np.testing.assert_array_equal(getattr(alone, name), getattr(with_cube, name), err_msg=name)
     for name in ("dof_damping", "dof_frictionloss", "dof_armature"):
-        np.testing.assert_array_equal(getattr(alone, name), getattr(with_cube, name)[:6], err_msg=name)
+        np.testing.assert_array_equal(getattr(alone, name), getattr(with_cube, name)[: alone.nv], err_msg=name)
     arm = [with_cube.body(alone.body(index).name).id for index in range(1, alone.nbody)]
     np.testing.assert_allclose(with_cube.body_mass[arm], alone.body_mass[1:])
 

@@ -24,15 +24,16 @@ from rlenv_tabletop.scripted.arm import (
     toward,
     yaw_of,
 )
+from rlenv_tabletop.scripted.delay import DelayCompensation
 from rlenv_tabletop.scripted.handle import ScriptedDrawer, ScriptedLid
 from rlenv_tabletop.scripted.insert import ScriptedInsert
 from rlenv_tabletop.scripted.table import ScriptedSort, ScriptedStack
 
 __all__ = [
-    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedInsert", "ScriptedLid", "ScriptedPairLift",
-    "ScriptedPickPlace", "ScriptedPush", "ScriptedSort", "ScriptedStack", "blend", "coming_position",
-    "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp", "roll_to", "same_turn",
-    "toward", "yaw_of",
+    "SCRIPTS", "STEP_RAD", "DelayCompensation", "Script", "ScriptedDrawer", "ScriptedInsert", "ScriptedLid",
+    "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "ScriptedSort", "ScriptedStack", "blend",
+    "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp",
+    "roll_to", "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 

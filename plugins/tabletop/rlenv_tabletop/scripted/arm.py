@@ -21,8 +21,9 @@ from hal.robots.so101 import (
 from rlenv_tabletop.robots import BAR_HALF, SIDES
 
 __all__ = [
-    "STEP_RAD", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "blend", "coming_position", "fingers_middle",
-    "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
+    "LAG_S", "STEP_RAD", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "blend", "coming_position",
+    "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp", "roll_to",
+    "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 STEP_RAD = 0.09
@@ -32,7 +33,7 @@ rad/s."""
 _GAIN = 0.5
 """Share of a short distance covered in one control period: the servos lag, so the whole distance would overshoot."""
 
-_LAG_S = 0.06
+LAG_S = 0.06
 """Lag of a servo behind its goal, s: damping over stiffness. The nominal servo has 0.068, the identified arm 0.08 to
 0.10 (`sim.robots.twin.IDENTIFIED`); less than the true lag is safe, more makes the fingers wander."""
 
@@ -70,7 +71,7 @@ def coming_position(joint_position: np.ndarray, joint_velocity: np.ndarray) -> n
 
     A servo follows its goal with the lag ``T``: ``T dq/dt = goal - sag - q``, so ``q + T dq/dt`` is ``goal - sag``.
     """
-    return np.asarray(joint_position, np.float64) + _LAG_S * np.asarray(joint_velocity, np.float64)
+    return np.asarray(joint_position, np.float64) + LAG_S * np.asarray(joint_velocity, np.float64)
 
 
 def toward(

@@ -37,6 +37,9 @@ _TWIST_RAD = 0.25
 """Largest lead of the wrist's goal while it turns the peg, rad."""
 
 _ABOVE_M = 0.06
+_SLOPE = 5.0
+"""Height for each metre of horizontal distance from the peg's side: with 15 arms with play or delay bounce above it."""
+
 _LEAVE_M = 0.07
 _STRETCH_M = 0.03
 _DOWN = np.array(np.pi / 2)
@@ -73,7 +76,7 @@ class ScriptedInsert:
         opened = ramp(position[..., 5].astype(np.float64), 0.35, 0.6)
 
         above = before + np.stack(
-            [np.zeros_like(off), np.zeros_like(off), np.clip((off - 0.003) * 15, 0.0, _ABOVE_M)], axis=-1
+            [np.zeros_like(off), np.zeros_like(off), np.clip((off - 0.003) * _SLOPE, 0.0, _ABOVE_M)], axis=-1
         )
         left = tips.copy()
         left[..., 2] = peg[..., 2] + _LEAVE_M
