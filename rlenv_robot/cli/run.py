@@ -36,11 +36,12 @@ Examples:
   rlenv-robot run so101-reach --policy zoo:so101-reach
   rlenv-robot run so101-reach --policy reach.npz
   rlenv-robot run so101-reach --policy reach.npz --record runs
+  rlenv-robot run so101-stack --policy script:so101-stack --record demonstrations
   rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
   rlenv-robot run free --policy policy.onnx --robot tcp://10.0.0.7:5555
 """
     parser.add_argument("name", help="so101-reach, a MuJoCo model (.xml), module:factory, ..., or free for any robot")
-    words = "a policy: .onnx, .npz, a folder that LeRobot trained, or zoo:NAME; in simulation also zero or random"
+    words = "a policy: .onnx, .npz, a folder of LeRobot, zoo:NAME, or script:TASK; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")

@@ -68,6 +68,10 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "so101-box", "so101-cabinet", "so101-pair", "so101-peg", "so101-table-1", "so101-table-2",
             "so101-table-3", "so101-table-4",
         ),
+        "rlenv_robot.scripts": (
+            "so101-drawer", "so101-insert", "so101-lid", "so101-pair-lift", "so101-pick-place", "so101-push",
+            "so101-sort", "so101-stack",
+        ),
     },
     "rlenv_unitree": {
         "rlenv_robot.verbs": ("robot virtual-go2",),

@@ -13,7 +13,7 @@ import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
 from hal.errors import missing_plugin, wrong_type
-from rlenv_robot.config.plugins import PluginTable
+from rlenv_robot.config.plugins import PluginTable, load_object
 
 if TYPE_CHECKING:
     from rlenv_robot.policies.feedback import SearchedPolicy
@@ -104,6 +104,10 @@ _LOADERS = PluginTable(
     },
 )
 """Functions that load a policy, by the suffix of its file without the dot, or ``folder`` for folders."""
+SCRIPT = "script:"
+"""Beginning of the name of a task's script where a policy's file is expected."""
+_SCRIPTED = "rlenv_robot.policies.scripts:ScriptedPolicy"
+
 _SEARCHED = PluginTable("kind of searched policy", "rlenv_robot.searched_policies", {})
 """Functions that load further kinds of ``.npz``, by the ``kind`` of the file's header."""
 _PLUGIN = "rlenv_learn"
@@ -118,7 +122,8 @@ _IN_PLUGIN = {
 def load_policy(path: str | Path) -> SavedPolicy:
     """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
 
-    A name such as ``zoo:so101-reach`` loads a policy that ships with a package (`rlenv_robot.policies.zoo`). A file
+    A name such as ``zoo:so101-reach`` loads a policy that ships with a package (`rlenv_robot.policies.zoo`), and
+    ``script:so101-stack`` the script of a task (`rlenv_robot.policies.scripts`). A file
     ``.toml`` of the plug-in `policy_servers` gives a `rlenv_robot.policies.chunks.ChunkPredictor`.
 
     Packages declare functions for other files in the entry-point group ``rlenv_robot.policies``, as
@@ -136,6 +141,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
         raise wrong_type("path", path, "the path of a policy such as 'policy.npz'")
     if "://" in str(path):
         raise RobotError(f"{path} is an address; download the policy and give the path of its file or folder")
+    if str(path).startswith(SCRIPT):
+        return cast("SavedPolicy", load_object(_SCRIPTED)(str(path).removeprefix(SCRIPT)))
     name, path = str(path), policy_file(path)
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix

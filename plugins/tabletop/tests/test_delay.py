@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlenv_robot.policies.policy import Policy
+from rlenv_robot.policies.policy import Policy, load_policy
+from rlenv_robot.policies.scripts import ScriptedPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import twin_vector
 from rlenv_robot.vector.env import VectorEnvironment
 from rlenv_tabletop.scenes import so101_table_twin
-from rlenv_tabletop.scripted import DelayCompensation, ScriptedPairLift, ScriptedPickPlace, ScriptedStack
+from rlenv_tabletop.scripted import SCRIPTS, DelayCompensation, ScriptedPairLift, ScriptedPickPlace, ScriptedStack
 from sim.batch import SimBatch
 from sim.robots.twin import IDENTIFIED
 
@@ -94,3 +95,15 @@ def test_two_arms_have_delays_of_their_own() -> None:
             action = policy.act(table["observation"])
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
     assert policy.delay.shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_every_script_is_a_policy_of_the_command_line_that_compensates(name: str) -> None:
+    chosen = task(name)
+    policy = load_policy(f"script:{name}")
+    policy.check(chosen.observation, chosen.action)
+    with twin_vector(name, 2, 1) as envs:
+        action = policy.act(envs.reset({"seed": 0})["observation"])
+    assert set(action) == {field.name for field in chosen.action}
+    assert isinstance(policy, ScriptedPolicy)
+    assert isinstance(policy._script, DelayCompensation)
