@@ -1,4 +1,4 @@
-"""Compute what data alone tell about the parameters of a fit: covariance and profile-likelihood intervals.
+"""Compute covariance and profile-likelihood intervals of the parameters of a fit from the data alone.
 
 The prior (`rlenv_sim2real.fit_problem.FitProblem.weight`) has no part in it, so that a parameter that the data do not
 determine has a wide interval, wherever the nominal arm holds its estimate.
@@ -33,7 +33,7 @@ _UNSEEN_RAD = 1e-5
 """A parameter whose typical change moves the angles by less (root mean square) is not in the data, rad."""
 
 _ROUNDS = 3
-"""How often the end of an interval is sought on each side."""
+"""Rounds of the search for the ends of the intervals."""
 
 _CORRECTIONS = 1
 """Corrections of the other parameters at each point of a profile."""
@@ -44,7 +44,7 @@ _LARGEST = 3.0
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """What the data alone tell about the P scaled parameters of a fit.
+    """Covariance and intervals of the P scaled parameters of a fit, from the data alone.
 
     Attributes:
         low: lower ends of the 95 % intervals, (P,); minus infinity where the data contain no information.

@@ -127,7 +127,7 @@ class RecordedMotion:
         measured: rad, (T, n).
         held: the goal before the first frame, rad, (n,).
         own: the native units of the log, or None if it is in SI units.
-        gain: the servos' gain P during the motion, as a factor of the gain that identified stiffnesses are told for.
+        gain: the servos' gain P during the motion, as a factor of the gain at which identified stiffnesses hold.
     """
 
     episode: int

@@ -46,8 +46,8 @@ Examples:
 
 Exit code 0: fitted. 1: on the episodes that judge, the fit is no better than the nominal simulation. 2: the data can't
 be read. Read the warnings: what the data don't determine rests on the nominal arm in the profile too.
-Logs that declare different gains P of the servos are fitted together: the stiffness, told for the first log's P, scales
-with P, and friction and backlash do not, which tells these two apart.
+Logs that declare different gains P of the servos are fitted together: the stiffness, which holds at the first log's P,
+scales with P, and friction and backlash do not, which tells these two apart.
 """
     add_log(parser, several=True)
     parser.add_argument("--fit", metavar="N,...", help="episodes to fit (default: all but those that judge)")
