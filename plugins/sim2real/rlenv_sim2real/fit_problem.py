@@ -11,7 +11,7 @@ import numpy as np
 from rlenv_sim2real.motion import RecordedMotion
 from rlenv_sim2real.servo_replay import KINDS, PER_JOINT, ServoReplay
 
-__all__ = ["FRICTION_MODELS", "FitProblem", "FrictionModel"]
+__all__ = ["FRICTION_MODELS", "NOISE_RAD", "ROUNDING_RAD", "FitProblem", "FrictionModel"]
 
 SETTLE_S = 0.3
 """Ignored beginning of each motion, in seconds, since the state of the friction before it is unknown."""
@@ -22,11 +22,14 @@ _MEMORY_S = 1.0
 _FAILED_RAD = 10.0
 """Residual of a variant whose physics failed."""
 
-_NOISE_RAD = 2e-4
+NOISE_RAD = 2e-4
 """Smallest noise of a measured angle that is believed, rad; the rounding of a 12-bit encoder is 4.4e-4."""
 
-_UNSEEN_RAD = 1e-5
-"""A parameter whose typical change moves the angles by less (root mean square) is not in the data, rad."""
+ROUNDING_RAD = 2 * math.pi / 4096 / math.sqrt(12)
+"""Standard deviation of the rounding of a 12-bit encoder, rad."""
+
+_FINER = 4
+"""Factor of the finer physics by which the error of the physics step is measured."""
 
 _FOLDS = 5
 """Pieces of the motions that are left out in turn."""
@@ -150,6 +153,19 @@ class FitProblem:
             parts.append(np.nan_to_num(apart, nan=_FAILED_RAD).reshape(scaled.shape[1], -1))
         return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
 
+    def finer_residuals(self, solution: np.ndarray) -> np.ndarray:
+        """Return the residuals for scaled parameters, (P,), that an infinitely small step of the physics would give.
+
+        They are extrapolated from the model's step and a quarter of it, as its integrators are of first order.
+        """
+        coarse = self.residuals(solution[:, None])[:, 0]
+        replay, self._replay = self._replay, self._replay.finer(_FINER)
+        try:
+            fine = self.residuals(solution[:, None])[:, 0]
+        finally:
+            self._replay = replay
+        return np.asarray(fine + (fine - coarse) / (_FINER - 1))
+
     def objective(self, scaled: np.ndarray) -> np.ndarray:
         """Return the residuals, followed by the distances from the nominal arm, (R + P, K)."""
         distance = math.sqrt(self.weight) * scaled / self._prior[:, None]
@@ -178,7 +194,13 @@ class FitProblem:
             part = rows[first : first + frames]
             first += frames
             variance += float(np.trace(_long_run(part, self._memory(motion, settled)))) / joints
-        self.weight = strength * max(variance / len(rows), _NOISE_RAD**2)
+        self.weight = strength * max(variance / len(rows), NOISE_RAD**2)
+
+    @property
+    def window(self) -> float:
+        """The time over which residuals count as correlated, as a share of the data's duration."""
+        memories = [self._memory(motion, settled) for motion, settled in zip(self._motions, self._settled, strict=True)]
+        return max(memories) / sum(map(len, self._motions))
 
     def _memory(self, motion: RecordedMotion, settled: int) -> int:
         return min(round(_MEMORY_S / motion.period_s), len(motion) - settled - 1)
@@ -230,33 +252,7 @@ class FitProblem:
         both = self.residuals(np.concatenate([above, below], axis=1))
         return np.ascontiguousarray((both[:, : len(scaled)] - both[:, len(scaled) :]) / np.diag(above - below))
 
-    def covariance(self, solution: np.ndarray, step: float) -> np.ndarray:
-        """Return the covariance of the scaled parameters, (P, P); infinite where the data contain no information.
-
-        Args:
-            solution: the fit, scaled, (P,).
-            step: the step of the finite differences.
-        """
-        count = len(solution)
-        residuals = self.residuals(solution[:, None])[:, 0]
-        jacobian = self.jacobian(solution[:, None], residuals, step)
-        information = jacobian.T @ jacobian
-        seen = np.sqrt(np.diag(information)) > _UNSEEN_RAD * math.sqrt(len(residuals))
-        prior = np.diag(self.weight / self._prior**2)
-        information += prior
-        scale = np.sqrt(np.diag(information))
-        covariance = np.full((count, count), 0.0)
-        covariance[np.diag_indices(count)] = np.inf
-        part = np.ix_(seen, seen)
-        inverse = np.linalg.pinv(information[part] / np.outer(scale[seen], scale[seen]), rcond=1e-12, hermitian=True)
-        inverse /= np.outer(scale[seen], scale[seen])
-        spread = self._score_spread(jacobian[:, seen], residuals)
-        freedom = len(residuals) / max(len(residuals) - count, 1)
-        spread += _NOISE_RAD**2 * information[part] + self.weight * prior[part]
-        covariance[part] = freedom * inverse @ spread @ inverse
-        return covariance
-
-    def _score_spread(self, jacobian: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    def score_spread(self, jacobian: np.ndarray, residuals: np.ndarray) -> np.ndarray:
         """Return the sum of the scores' autocovariances, weighted by Bartlett's window, (P, P)."""
         joints, width = int(self._fitted.sum()), jacobian.shape[1]
         total = np.zeros((width, width))
@@ -268,6 +264,26 @@ class FitProblem:
             scores = (jacobian[rows] * residuals[rows, None]).reshape(frames, joints, width).sum(axis=1)
             total += _long_run(scores, self._memory(motion, settled))
         return total
+
+    def turning_error(self, residuals: np.ndarray) -> np.ndarray:
+        """Return the part of an encoder's rounding that follows the directions of motion, (R, n fitted), rad.
+
+        After a turn a joint stands still, and the rounding of where it stands is in many frames alike. Over the turns
+        of a joint these errors average out as those of independent numbers do. What is left acts as a play.
+
+        Args:
+            residuals: at the solution, (R,).
+        """
+        joints, first, parts, turns = int(self._fitted.sum()), 0, [], 0
+        for motion, settled in zip(self._motions, self._settled, strict=True):
+            frames = len(motion) - settled
+            apart = residuals[first : first + frames * joints].reshape(frames, joints)
+            first += frames * joints
+            parts.append(np.sign(np.gradient(motion.measured[settled:, self._fitted] + apart, axis=0)))
+            rising = np.diff(motion.goals[:, self._fitted], axis=0) > 0
+            turns = turns + (rising[1:] != rising[:-1]).sum(axis=0)
+        left = ROUNDING_RAD / np.sqrt(np.maximum(turns, 1))
+        return np.concatenate([(part[:, :, None] * np.diag(left)).reshape(-1, joints) for part in parts])
 
     def natural(self, index: int, scaled: float) -> float:
         """Convert a scaled parameter to its kind's unit."""

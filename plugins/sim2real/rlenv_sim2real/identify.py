@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,14 +12,18 @@ from mujoco import minimize
 from hal import SourceError
 from hal.robot import Actuation, Range
 from recorder.json_data import JsonDict
+from rlenv_sim2real.estimates import Combination, Estimate, alike, combinations_of, estimates_of, warnings_of
 from rlenv_sim2real.fit_problem import FRICTION_MODELS, FitProblem
 from rlenv_sim2real.gap import constant_delay_error
+from rlenv_sim2real.intervals import uncertainty
 from rlenv_sim2real.motion import RecordedMotion
 from rlenv_sim2real.servo_replay import KINDS, ServoReplay, ServoValues
 from sim.model import SimModel
 from sim.randomize.load_friction import TERMS
 
-__all__ = ["DEFAULT_KINDS", "Estimate", "Identification", "Judgement", "identify", "judge", "profile_text"]
+__all__ = [
+    "DEFAULT_KINDS", "Combination", "Estimate", "Identification", "Judgement", "identify", "judge", "profile_text",
+]  # fmt: skip
 
 DEFAULT_KINDS = ("stiffness", "damping", "friction", "offset", "armature", "delay")
 """The kinds of parameters that are estimated by default."""
@@ -35,9 +37,6 @@ the end; with one-sided differences of one size a search stopped up to 10 % away
 _LOADED_STEPS = (1e-1, 1e-2)
 """The same where a friction of more parameters begins at the result of a simpler one."""
 
-_CORRELATED = 0.95
-"""Correlation from which two estimates count as one."""
-
 _WARM_START = {"m2": "m1", "m3": "m1", "m4": "m3", "m5": "m4", "m6": "m5"}
 """Model of friction -> the model at whose result its search begins."""
 
@@ -46,52 +45,6 @@ _STRENGTHS = (0.0, 4.0)
 
 _BETTER = 0.99
 """Share of a simpler fit's error that a fit with more parameters must reach to be chosen."""
-
-_RESOLVED = {
-    "offset": math.radians(0.5), "delay": 0.005, "backlash": math.radians(0.5), "payload": 0.02,
-    **dict.fromkeys(FRICTION_MODELS["m6"].kinds, 0.02),
-}  # fmt: skip
-"""Half of the widest 95 % interval of an estimate that counts as resolved; of positive kinds it is a tenth."""
-
-_RESOLVED_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One estimated parameter.
-
-    Attributes:
-        kind: one of `KINDS`.
-        joint: the joint's name; empty for a kind that all joints share.
-        value: in the kind's unit.
-        low: lower end of its 95 % interval, assuming that the model holds; infinite if the data contain no information.
-        high: upper end of that interval.
-        nominal: the model's value.
-        resolved: whether the interval is narrow enough to use the value.
-        at_bound: whether the value is at the edge of the allowed range.
-    """
-
-    kind: str
-    joint: str
-    value: float
-    low: float
-    high: float
-    nominal: float
-    resolved: bool
-    at_bound: bool
-
-    @property
-    def name(self) -> str:
-        """The joint's name, if there is one, and the kind."""
-        return f"{self.joint}.{self.kind}" if self.joint else self.kind
-
-    def to_dict(self) -> JsonDict:
-        """Return JSON data; an infinite end of the interval is None."""
-        ends = [end if math.isfinite(end) else None for end in (self.low, self.high)]
-        return {
-            "kind": self.kind, "joint": self.joint, "value": self.value, "interval": ends, "nominal": self.nominal,
-            "unit": KINDS[self.kind].unit, "resolved": self.resolved, "at_bound": self.at_bound,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,6 +92,7 @@ class Identification:
         friction: name of the friction model (`FRICTION_MODELS`).
         validation: friction model -> cross-validation error of its fit, mean of the joints, rad; empty unless several
             models were tried.
+        combinations: friction and play together, for the joints of which the data do not resolve both.
     """
 
     robot: str
@@ -150,6 +104,7 @@ class Identification:
     warnings: tuple[str, ...]
     friction: str = "m1"
     validation: Mapping[str, float] = field(default_factory=dict)
+    combinations: tuple[Combination, ...] = ()
 
     def to_dict(self) -> JsonDict:
         """Return JSON data."""
@@ -157,6 +112,7 @@ class Identification:
             "robot": self.robot, "fitted_joints": list(self.fitted), "episodes": list(self.episodes),
             "estimates": [estimate.to_dict() for estimate in self.estimates], "warnings": list(self.warnings),
             "friction": self.friction, "validation_rad": dict(self.validation),
+            "combinations": [combination.to_dict() for combination in self.combinations],
         }  # fmt: skip
 
 
@@ -173,8 +129,8 @@ def identify(
 
     The sum of squared residuals over all frames and joints is minimised by `mujoco.minimize` (Gauss-Newton with box
     bounds); every column of its Jacobian is one simulation of a batch. The nominal arm counts as an observation with
-    the spread of real arms (`Kind.prior`), so that parameters that a motion does not determine stay near it. Intervals
-    come from the Jacobian and from residuals that are correlated over a second (the estimate of Newey and West).
+    the spread of real arms (`Kind.prior`), so that parameters that a motion does not determine stay near it. The
+    intervals are profile likelihoods of the data alone (`rlenv_sim2real.intervals`).
 
     Args:
         sim_model: the nominal arm, where the search begins.
@@ -211,8 +167,9 @@ def identify(
         best = _fit("m1", problem_of("m1"), None, _STEPS, most_iterations)
     else:
         best = _with_load(problem_of, models[0], most_iterations)
-    covariance = best.problem.covariance(best.solution, _STEPS[-1])
-    estimates = _estimates(best.problem, best.solution, covariance, names)
+    known = uncertainty(best.problem, best.solution, _STEPS[1])
+    estimates = estimates_of(best.problem, best.solution, known, names)
+    combinations = combinations_of(best.problem, best.solution, known, estimates, names)
     return Identification(
         sim_model.spec.name,
         names,
@@ -220,9 +177,10 @@ def identify(
         tuple(motion.episode for motion in motions),
         estimates,
         {kind: value[0] for kind, value in best.problem.values(best.solution[:, None]).items()},
-        (*_weak(estimates), *_alike(estimates, covariance)),
+        tuple(warnings_of(estimates, alike(estimates, known), combinations)),
         best.friction,
         best.errors,
+        combinations,
     )
 
 
@@ -306,25 +264,6 @@ def _smallest(errors: Mapping[str, float]) -> str:
     return best
 
 
-def _estimates(
-    problem: FitProblem, solution: np.ndarray, covariance: np.ndarray, names: Sequence[str]
-) -> tuple[Estimate, ...]:
-    """Return the estimates in natural units."""
-    made = []
-    for index, (kind, joint) in enumerate(problem.layout):
-        about = KINDS[kind]
-        half = 1.96 * math.sqrt(max(float(covariance[index, index]), 0.0))
-        center = float(solution[index])
-        value, low, high = (problem.natural(index, end) for end in (center, center - half, center + half))
-        at_bound = bool(min(center - problem.bounds[0][index], problem.bounds[1][index] - center) < 1e-6)
-        wide = about.step * half
-        resolved = wide <= (_RESOLVED_SHARE if about.positive else _RESOLVED[kind])
-        zero = about.lowest == 0.0 and value < 1e-9  # zero is no edge but an answer
-        name = names[joint] if joint >= 0 else ""
-        made.append(Estimate(kind, name, value, low, high, problem.nominal(index), resolved, at_bound and not zero))
-    return tuple(made)
-
-
 def _check(
     motions: Sequence[RecordedMotion], names: Sequence[str], kinds: Sequence[str], leave_out: Sequence[str]
 ) -> None:
@@ -341,39 +280,6 @@ def _check(
             raise SourceError(f"there is no joint {joint!r} to leave out, joints are {', '.join(names)}")
     if not kinds or set(leave_out) >= set(names):
         raise SourceError("nothing is left to estimate: name at least one kind, and leave in at least one joint")
-
-
-def _weak(estimates: Sequence[Estimate]) -> list[str]:
-    warnings = []
-    for estimate in estimates:
-        if estimate.at_bound:
-            warnings.append(
-                f"{estimate.name} ended at the edge of what is allowed, {estimate.value:.3g} "
-                f"{KINDS[estimate.kind].unit}: the model does not fit this joint, or the data do not move it"
-            )
-        elif not estimate.resolved:
-            warnings.append(
-                f"{estimate.name} can't be determined from these data: between {estimate.low:.3g} and "
-                f"{estimate.high:.3g} {KINDS[estimate.kind].unit}; record more, faster and with turns "
-                "(rlenv-robot sim2real excite)"
-            )
-    return warnings
-
-
-def _alike(estimates: Sequence[Estimate], covariance: np.ndarray) -> list[str]:
-    spread = np.sqrt(np.diag(covariance))
-    warnings = []
-    for one, other in itertools.combinations(range(len(estimates)), 2):
-        if not (0 < spread[one] < np.inf and 0 < spread[other] < np.inf):
-            continue
-        correlation = covariance[one, other] / (spread[one] * spread[other])
-        if abs(correlation) > _CORRELATED:
-            together = "their ratio" if correlation > 0 else "their sum or product"
-            warnings.append(
-                f"{estimates[one].name} and {estimates[other].name} can't be told apart (correlation "
-                f"{correlation:+.2f}): the data determine {together} better than either"
-            )
-    return warnings
 
 
 def judge(sim_model: SimModel, values: ServoValues, motions: Sequence[RecordedMotion], threads: int = 0) -> Judgement:
@@ -459,9 +365,7 @@ def profile_text(
             lines.append(line(f"joint.{joint}.armature", "armature", "", float(values["armature"]), "kg m^2"))
     payload = float(values["payload"])
     if payload:
-        body = replay.payload_body
-        mass = float(sim_model.model.body(body).mass[0]) + payload
-        lines.append(f'"body.{body}.mass" = {{choice = [{mass:.6g}], unit = "kg"}}')
+        lines += replay.carrier.loaded(payload).lines(replay.carrier.name)
     timing = []
     if "delay" in changed and float(values["delay"]) != float(nominal["delay"]):
         timing.append(f"command_delay = {max(float(values['delay']), 0.0):.6g}")

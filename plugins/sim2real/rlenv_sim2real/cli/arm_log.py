@@ -24,6 +24,7 @@ __all__ = [
     "gap_lines",
     "log_motions",
     "open_log",
+    "recorded_gain",
     "recorded_gains",
     "recorded_robot_model",
 ]
@@ -103,6 +104,22 @@ def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
         actuation = None if plain is None else RobotSpec.from_dict(plain).actuation
         found.append(None if actuation is None else next(iter(actuation.gains.values()), None))
     return found[0] if found and all(gains == found[0] for gains in found) else None
+
+
+def recorded_gain(path: Path) -> float | None:
+    """Return the gain register P that all runs at a path declare for the robot's first joint; None if they do not.
+
+    Raises:
+        ValueError: the runs declare different gains, so that one stiffness does not hold for all of them.
+    """
+    from rlenv_robot.data.folder import runs_at
+
+    runs = runs_at(path) or {path}
+    found = {None if gains is None else gains.get("p") for gains in (recorded_gains([run]) for run in runs)}
+    if len(found) > 1:
+        raise ValueError(f"the runs in {path} declare several gains P; name each run by itself: {path}/RUN ...")
+    gain = found.pop()
+    return None if gain is None or gain.low != gain.high else gain.low
 
 
 def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:

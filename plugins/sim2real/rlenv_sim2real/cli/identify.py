@@ -15,11 +15,14 @@ from rlenv_sim2real.cli.arm_log import (
     frames_of,
     log_motions,
     open_log,
+    recorded_gain,
     recorded_gains,
     recorded_robot_model,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rlenv_robot.robot_models import RobotModel
     from rlenv_sim2real.identify import Estimate, Identification, Judgement
     from rlenv_sim2real.motion import RecordedMotion
@@ -39,10 +42,12 @@ Examples:
   rlenv-robot sim2real identify runs/excite --output arm.toml
   rlenv-robot sim2real identify so101-pick-place --units percent --fit 0 --judge 1 --frames 0:40-344 --leave-out gripper
   rlenv-robot sim2real identify so101-pick-place --units percent --fit 0 --judge 1 --leave-out gripper --friction auto
-  rlenv-robot sim2real identify runs/excite runs/today --kinds stiffness,damping,friction,offset,armature,delay,payload
+  rlenv-robot sim2real identify runs/p16 runs/p32 --kinds stiffness,damping,friction,offset,armature,delay,backlash
 
 Exit code 0: fitted. 1: on the episodes that judge, the fit is no better than the nominal simulation. 2: the data can't
-be read. Read the warnings: the profile does not contain what the data can't determine.
+be read. Read the warnings: what the data don't determine rests on the nominal arm in the profile too.
+Logs that declare different gains P of the servos are fitted together: the stiffness, which holds at the first log's P,
+scales with P, and friction and backlash do not, which tells these two apart.
 """
     add_log(parser, several=True)
     parser.add_argument("--fit", metavar="N,...", help="episodes to fit (default: all but those that judge)")
@@ -90,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     judgement = judge(sim_model, result.values, judging or fitted)
     if args.output:
         origin = ", ".join(path.name for path in args.logs)
-        text = profile_text(result, sim_model, origin, args.spread, recorded_gains(args.logs))
+        text = profile_text(result, sim_model, origin, args.spread, recorded_gains(_at_first_gain(args.logs)))
         Path(args.output).write_text(text, encoding="utf-8")
     if args.json:
         data = {**result.to_dict(), "judged": judgement.to_dict(), "held_out": bool(judging)}
@@ -119,13 +124,13 @@ def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[Recor
     judge = chosen_episodes(args.judge, tables[0]) or []
     fit = chosen_episodes(args.fit, tables[0])
     motions: list[RecordedMotion] = []
-    for table in tables:
+    for table, gain in zip(tables, _gains(args.logs), strict=True):
         chosen = None if fit is None else sorted({*fit, *judge})
         for motion in log_motions(table, sim_model, chosen, frames):
             number = motion.episode if len(tables) == 1 else len(motions)
-            motions.append(replace(motion, episode=number))
-    if not judge and args.fit is None and len(motions) > 1:
-        judge = [motion.episode for motion in motions[-max(1, len(motions) // 5) :]]
+            motions.append(replace(motion, episode=number, gain=gain))
+    if not judge and args.fit is None:
+        judge = _held_back(motions)
     if fit is not None and set(fit) & set(judge):
         raise ValueError("an episode can't both be fitted and judge; name others")
     fitted = [motion for motion in motions if motion.episode not in judge]
@@ -134,11 +139,49 @@ def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[Recor
     return fitted, [motion for motion in motions if motion.episode in judge], robot
 
 
+def _gains(logs: Sequence[Path]) -> list[float]:
+    """Return the gain P of each log as a factor of the first log's; 1 for all where none declares it.
+
+    Raises:
+        ValueError: logs declare different gains, and one does not declare any.
+    """
+    gains = {path: recorded_gain(path) for path in logs}
+    known = {gain for gain in gains.values() if gain}
+    if len(known) < 2:
+        return [1.0] * len(logs)
+    silent = [str(path) for path, gain in gains.items() if not gain]
+    if silent:
+        raise ValueError(f"{silent[0]} does not declare its servos' gain P, and the other logs declare different ones")
+    return [(gains[path] or 1.0) / (gains[logs[0]] or 1.0) for path in logs]
+
+
+def _at_first_gain(logs: Sequence[Path]) -> list[Path]:
+    """Return the logs with the gain for which the stiffness is told."""
+    return [path for path, gain in zip(logs, _gains(logs), strict=True) if gain == 1.0]
+
+
+def _held_back(motions: Sequence[RecordedMotion]) -> list[int]:
+    """Return the episodes that judge by default: the last fifth, of gains that other episodes have too."""
+    held: list[int] = []
+    for motion in reversed(motions):
+        left = [other for other in motions if other.gain == motion.gain and other.episode not in held]
+        if len(left) > 1 and len(held) < max(1, len(motions) // 5):
+            held.append(motion.episode)
+    return sorted(held)
+
+
 def _print(result: Identification, judgement: Judgement, held_out: bool) -> None:
     import numpy as np
 
     head = ["parameter", "estimate", "95 % interval", "nominal", "unit", ""]
     print_table("identified", head, map(_row, result.estimates))
+    if result.combinations:
+        rows = [
+            [part.name, f"{part.value:.4g}", f"{part.low:.4g} to {part.high:.4g}" if math.isfinite(part.high) else
+             "unknown", "N m", "" if part.resolved else "not resolved"]
+            for part in result.combinations
+        ]  # fmt: skip
+        print_table("friction and play together", ["combination", "estimate", "95 % interval", "unit", ""], rows)
     if result.validation:
         rows = [[name, f"{1000 * error:.2f}"] for name, error in result.validation.items()]
         print_table("error in left-out pieces of the fitted episodes, mean RMS in mrad", ["friction", "error"], rows)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from hal.robot import Actuation
 from hal.robots.so101 import SO101
 from rlenv_robot.cli.main import main
 from rlenv_sim2real.drift import GAP_FILE
 from sim.model import SimModel
 from sim.robot import SimRobot
+from sim.robots.so101 import NOMINAL_GAINS
 from sim.robots.twin import IDENTIFIED, so101_twin
 
 
@@ -103,6 +105,35 @@ def test_identify_writes_a_profile_that_gap_takes(tmp_path: Path, capsys: pytest
     assert "held back" in said(capsys, "sim2real", "identify", runs, "--judge", "2", "--kinds", "delay")
     assert main(["sim2real", "identify", str(runs), "--fit", "0", "--judge", "0"]) == 2
     assert "payload" in said(capsys, "sim2real", "identify", runs, "--kinds", "help")
+
+
+def at_gain(p: float) -> SimModel:
+    """Return an arm whose servos have a gain P other than 16, and which declares it."""
+    factor = p / NOMINAL_GAINS["p"]
+    stiffness = (np.asarray(IDENTIFIED.stiffness) * factor).tolist()
+    arm = so101_twin(servos=replace(IDENTIFIED, stiffness=tuple(stiffness)))
+    gains = {**NOMINAL_GAINS, "p": p, "stiffness": NOMINAL_GAINS["stiffness"] * factor}
+    return replace(arm, spec=replace(arm.spec, actuation=Actuation.for_all(arm.spec.commands, gains)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_logs_at_two_gains_are_fitted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = [recorded(tmp_path / f"p{p}", 120, p, at_gain(p)) for p in (16, 32)]
+    profile = tmp_path / "arm.toml"
+    words = ["sim2real", "identify", *logs, "--output", profile, "--json"]
+    data = json.loads(said(capsys, *words))
+    assert not data["held_out"], "neither gain is left out of the fit"
+    assert data["episodes"] == [0, 1]
+    found = {part["joint"]: part["value"] for part in data["estimates"] if part["kind"] == "stiffness"}
+    assert found["shoulder_lift"] == pytest.approx(IDENTIFIED.stiffness[1], rel=0.2)
+    assert "gains = {p = 16," in profile.read_text()
+    both = tmp_path / "both"
+    both.mkdir()
+    for log in logs:
+        log.rename(both / log.parent.name)
+    assert main(["sim2real", "identify", str(both)]) == 2
+    assert "several gains P" in capsys.readouterr().err
 
 
 def test_excite_shows_a_motion_and_records_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
