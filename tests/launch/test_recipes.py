@@ -31,9 +31,9 @@ RECIPES = [
         "act",
         "clone",
         "diffusion",
+        "hg_dagger",
         "pixels",
         "ray",
-        "rlpd",
         "sac",
         "sb3",
         "tianshou",
@@ -101,14 +101,14 @@ def test_a_recipe_trains_and_saves(name: str, task: str, steps: int, tmp_path: P
     _acts(tmp_path / "policy.onnx", task)
 
 
-def test_rlpd_learns_from_demonstrations_and_its_own_episodes(tmp_path: Path) -> None:
-    _needs("rlpd")
-    module, name = _module("rlpd"), "so101-pick-place"
-    module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05, imitations=2, warm_up=0)  # type: ignore[attr-defined]
+def test_hg_dagger_learns_from_demonstrations_and_corrections(tmp_path: Path) -> None:
+    _needs("hg_dagger")
+    module, name = _module("hg_dagger"), "so101-pick-place"
+    module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05)  # type: ignore[attr-defined]
     module.DEMONSTRATIONS, module.TRIALS, module.EPISODES = 1, 1, 4  # type: ignore[attr-defined]
     policy, curve = module.train(name, 60, quiet=True)
     assert [point.steps for point in curve.points] == [0, module.QUICK[name]["steps"]]  # type: ignore[attr-defined]
-    policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "rlpd"})
+    policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "HG-DAgger"})
     _acts(tmp_path / "policy.onnx", name)
 
 
