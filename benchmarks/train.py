@@ -42,12 +42,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
-RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "hg_dagger")
+RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "hg_dagger", "rlpd")
 LABELS = {
     "tianshou": "Tianshou", "async": "asynchronous workers", "sb3": "Stable-Baselines3", "torch": "plain PyTorch",
     "sac": "SAC", "ray": "RLlib", "walk": "recipe for walking", "clone": "cloning", "hg_dagger": "HG-DAgger",
-    "ppo": "PPO",
-    "ppo-demos": "PPO with demonstrations", "ppo-demos-drawn": "the same, drawn robots",
+    "rlpd": "RLPD", "ppo": "PPO", "ppo-demos": "PPO with demonstrations", "ppo-demos-drawn": "the same, drawn robots",
 }  # fmt: skip
 """Recipe -> its name in pictures."""
 COMMANDS = ("ppo", "ppo-demos", "ppo-demos-drawn")

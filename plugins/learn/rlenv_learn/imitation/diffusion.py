@@ -26,7 +26,7 @@ from rlenv_learn.policies.chunks import ChunkExecution
 __all__ = ["DiffusionPolicy", "DiffusionSettings", "Prediction"]
 
 Prediction = Literal["noise", "v"]
-"""What the network learns: the noise (epsilon), as in the paper, or a mixture of noise and chunk, v."""
+"""The target of the network: the noise (epsilon), as in the paper, or a mixture of noise and chunk, v."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DiffusionSettings(DenoiserSettings):
 
     Attributes:
         steps: diffusion steps in training; the paper has 100.
-        prediction: what the network learns, see `Prediction`.
+        prediction: the target of the network, see `Prediction`.
 
     Raises:
         ValueError: the prediction is another word.
