@@ -6,7 +6,7 @@
     python benchmarks/train.py run ray --steps 60000 --seeds 1
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
     python benchmarks/train.py run clone --task so101-push --steps 128000 --seeds 3
-    python benchmarks/train.py run rlpd --task so101-pick-place --steps 54000 --seeds 1
+    python benchmarks/train.py run hg_dagger --task so101-pick-place --steps 54000 --seeds 1
     python benchmarks/train.py run ppo ppo-demos --task so101-push --steps 300000 --seeds 3   # `rlenv-robot train`
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
     python benchmarks/train.py plot                       # docs/curves/*.png
@@ -42,11 +42,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
-RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "rlpd")
+RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "hg_dagger", "rlpd")
 LABELS = {
     "tianshou": "Tianshou", "async": "asynchronous workers", "sb3": "Stable-Baselines3", "torch": "plain PyTorch",
-    "sac": "SAC", "ray": "RLlib", "walk": "recipe for walking", "clone": "cloning", "rlpd": "RLPD", "ppo": "PPO",
-    "ppo-demos": "PPO with demonstrations", "ppo-demos-drawn": "the same, drawn robots",
+    "sac": "SAC", "ray": "RLlib", "walk": "recipe for walking", "clone": "cloning", "hg_dagger": "HG-DAgger",
+    "rlpd": "RLPD", "ppo": "PPO", "ppo-demos": "PPO with demonstrations", "ppo-demos-drawn": "the same, drawn robots",
 }  # fmt: skip
 """Recipe -> its name in pictures."""
 COMMANDS = ("ppo", "ppo-demos", "ppo-demos-drawn")

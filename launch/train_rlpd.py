@@ -1,79 +1,66 @@
-"""Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
+"""Improve on a few demonstrations by reinforcement learning (RLPD; Ball et al. 2023), with a sparse reward.
 
-`python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-The method is HG-DAgger (Kelly et al. 2019): the actor never learns from RLPD's critics, which are also trained.
+`python launch/train_rlpd.py --task so101-reach --out reach.onnx` lets a clumsy demonstrator show the task ten times.
+Half of each batch are these steps, and the curve begins with their clones, by the same network. `SMALLER` suits one
+core: the paper has layers and batches of 256, 20 updates a step, rates of 3e-4 and 0.005, and 1. Extras: train, onnx.
 """
 
 import argparse
-import sys
 import tempfile
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import rlenv_robot
-from hal import Terminal
+from rlenv_learn.imitation.demonstrations import Disturbance, DisturbedDemonstrator
 from rlenv_learn.online.actor import OnlineActor, take_turns
 from rlenv_learn.online.learner import LOGS, Learner
-from rlenv_learn.online.learner_process import LearnerProcess
-from rlenv_learn.online.rlpd import RlpdSettings
-from rlenv_learn.online.scripted_operator import ScriptedOperator
-from rlenv_learn.online.session import OnlineSession, can_intervene, simulated
-from rlenv_operate.teleop.keyboard import Keyboard
+from rlenv_learn.online.session import simulated
+from rlenv_learn.online.settings import OnlineSettings
 from rlenv_robot import LearningCurve, flat_for
+from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.rollout import run_episode
-from rlenv_robot.training.trials import twin_vector
-from rlenv_tabletop.scripted import SCRIPTS
 
-RULES = {"so101-pick-place": {"release": False, "steps": 240}}  # time for people, and for an arm behind a guard
-QUICK, TRIAL = {"so101-pick-place": {"steps": 100}}, {"so101-pick-place": {"steps": 180}}  # in train, and its trials
-DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # the last is the twin's seed
-OPERATOR = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
-SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.0333, imitations=20, warm_up=None)
+DEMONSTRATIONS, TRIALS, EPISODES = 10, 3, 200
+CLUMSY = Disturbance(share=1.0, size=0.6)  # recorded as the demonstrator's own actions
+SMALLER = {"hidden": (64, 64), "batch": 128, "ratio": 3.0, "actor_every": 3, "rate": 1e-3}
+SMALLER |= {"target_rate": 0.01, "temperature": 0.1}
+SETTINGS = OnlineSettings(view="gripper", n_step=5, average=0.02, **SMALLER)
+CLONES = (300, 1000)  # updates of a clone; the best one is the imitation to beat
+CLONE = replace(SETTINGS, critics=0, batch=256)
 
 
-def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
-    """Train in simulation with scripted demonstrations and corrections; return policy and learning curve."""
-    torch.set_num_threads(1)
-    rule = {"rewards": "sparse", **RULES.get(name, {}), **QUICK.get(name, {})}
-    task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))
-    curve = LearningCurve(name, quiet=quiet, envs=test)
+def train(name="so101-reach", steps=4500, seed=0, quiet=False):
+    """Train in simulation; return policy and learning curve, which begins with the clones, after 0 steps."""
+    torch.manual_seed(seed), torch.set_num_threads(1)
+    task = rlenv_robot.task(name, rewards="sparse")
+    test = rlenv_robot.make_vector(task, EPISODES, autoreset="disabled")
+    curve, teacher = LearningCurve(f"{name}-sparse", envs=test, quiet=quiet), rlenv_robot.load_policy(f"zoo:{name}")
     with tempfile.TemporaryDirectory() as made:
         folder, options = Path(made), {"seed": seed}
-        with simulated(task, folder / "demos", arm=ARM) as env:
+        clumsy = DisturbedDemonstrator(teacher, flat_for(task), CLUMSY, seed)
+        with simulated(task, folder / "demos", policy="script") as env:
             for _ in range(DEMONSTRATIONS):
-                list(run_episode(env, SCRIPTS[name](), options)), options.clear()
-        curve.add(0, (learner := Learner(folder, task, [folder / "demos"], SETTINGS, seed)).policy())
-        operator = OPERATOR(SCRIPTS[name]()) if can_intervene(task) else None
-        with simulated(task, folder / LOGS, operator, ARM) as env:
+                list(run_episode(env, clumsy, options)), options.clear()
+        for updates in CLONES:
+            clone = replace(CLONE, cloning=updates)
+            curve.add(0, Learner(folder / f"clone-{updates}", task, [folder / "demos"], clone, seed).policy())
+        learner = Learner(folder, task, [folder / "demos"], SETTINGS, seed)
+        with simulated(task, folder / LOGS, policy=SETTINGS.method) as env:
             actor = OnlineActor(env, flat_for(task), folder, SETTINGS, seed)
             for _ in take_turns(actor, learner, steps, seed + 1):
-                if actor.frames * TRIALS >= len(curve.points) * steps:
+                if actor.frames * TRIALS >= (len(curve.points) - len(CLONES) + 1) * steps:
                     curve.add(actor.frames, learner.policy())
     curve.close()
     return learner.policy(), curve
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demos", nargs="*", type=Path, default=[], help="folders of recorded demonstrations")
-    parser.add_argument("--intervene", choices=("keys", "script"), help="corrections: the terminal's keys, or a script")
-    parser.add_argument("--role", choices=("both", "actor", "learner"), default="both")
-    parser.add_argument("--reward", choices=("task", "verdict"), default="task", help="verdict: asked for at the end")
-    parser.add_argument("--folder", type=Path, default=Path("rlpd"), help="logs, weights, the learner's state")
-    for name, value in {"task": "so101-pick-place", "robot": "sim", "keys": "", "steps": 54_000, "seed": 0}.items():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in {"task": "so101-reach", "steps": 4500, "seed": 0, "out": "rlpd.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     args = parser.parse_args()
-    task = rlenv_robot.task(args.task, rewards="sparse", **RULES.get(args.task, {}))
-    session = OnlineSession(args.folder, task, args.demos, SETTINGS, args.seed, args.reward)
-    if args.role == "learner":
-        sys.exit(print(f"the policy is {session.learn()}"))
-    learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if args.role == "both" else None
-    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: OPERATOR(SCRIPTS[args.task]())}
-    operator, judge = operators.get(args.intervene, lambda: None)(), Terminal() if args.reward == "verdict" else None
-    by_person = {"keys": args.keys or None, "operator": operator, "judge": judge}
-    for outcome in session.act(args.robot, args.steps, learner, **by_person):
-        print(f"success {outcome.success!s:5}   {outcome.frames} steps   {outcome.end}", flush=True)
-    if learner is not None:
-        learner.close()
+    policy, _ = train(args.task, args.steps, args.seed)
+    about = {"trainer": SETTINGS.method, "steps": args.steps, "seed": args.seed}
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task))

@@ -20,12 +20,23 @@ if TYPE_CHECKING:
     from sim.model import SimModel
 
 __all__ = [
-    "CubeTask", "PickPlace", "Push", "Rewards", "goal_change", "let_go", "place_on_table", "start_near_home",
-    "start_open",
+    "CubeTask", "PickPlace", "Push", "Rewards", "check_rewards", "goal_change", "let_go", "place_on_table",
+    "start_near_home", "start_open",
 ]  # fmt: skip
 
 Rewards = Literal["dense", "sparse"]
 """``dense`` guides to the target; ``sparse`` is 1 if the task is fulfilled, else 0."""
+
+
+def check_rewards(rewards: str) -> None:
+    """Refuse another word than those of `Rewards`.
+
+    Raises:
+        ValueError: the word is another one.
+    """
+    if rewards not in get_args(Rewards):
+        raise ValueError(f"rewards is {rewards!r}, allowed are 'dense' and 'sparse'")
+
 
 _TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the cube's middle shall be", ("x", "y", "z"))
 
@@ -60,8 +71,7 @@ class CubeTask:
 
     def __post_init__(self) -> None:
         check_settings(self.steps, tolerance_m=self.tolerance_m)
-        if self.rewards not in get_args(Rewards):
-            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+        check_rewards(self.rewards)
         if not 0 < self.area <= 1:
             raise ValueError(f"area is {self.area}, it must be above 0 and at most 1")
 

@@ -11,6 +11,7 @@ from hal import Field, Spec
 from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
 from hal.robots.vectors import component, distance, squared_distance
 from rlenv_robot.tables import Options
+from rlenv_robot.tasks.cube import Rewards, check_rewards
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
@@ -35,15 +36,17 @@ class Reach:
 
     Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.5 |q* - q*before|^2`` with ``d`` the
     distance after the step and ``q*`` the joint goals in rad. The first term guides from a distance, the second rewards
-    the last millimetres, the third smooth motion. The task terminates if the gripper goes below the table, and is
-    truncated after ``steps``.
+    the last millimetres, the third smooth motion. With ``rewards="sparse"`` it is 1 within the tolerance, else 0. The
+    task terminates if the gripper goes below the table, and is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success at the end of an episode, metres.
+        rewards: ``dense`` or ``sparse``.
         steps: length of an episode in control periods of 1/30 s.
     """
 
     tolerance_m: float = 0.015
+    rewards: Rewards = "dense"
     steps: int = 60
 
     name = "so101-reach"
@@ -51,6 +54,7 @@ class Reach:
 
     def __post_init__(self) -> None:
         check_settings(self.steps, tolerance_m=self.tolerance_m)
+        check_rewards(self.rewards)
 
     @cached_property
     def observation(self) -> Spec:
@@ -105,6 +109,8 @@ class Reach:
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class defines; shape = leading axes."""
+        if self.rewards == "sparse":
+            return self.success(following, goal).astype(np.float64)
         gap = self.distance(following, goal)
         change = squared_distance(following["joint_goal"], sensors["joint_goal"])
         return 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change

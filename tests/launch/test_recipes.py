@@ -31,6 +31,7 @@ RECIPES = [
         "act",
         "clone",
         "diffusion",
+        "hg_dagger",
         "pixels",
         "ray",
         "rlpd",
@@ -101,15 +102,27 @@ def test_a_recipe_trains_and_saves(name: str, task: str, steps: int, tmp_path: P
     _acts(tmp_path / "policy.onnx", task)
 
 
-def test_rlpd_learns_from_demonstrations_and_its_own_episodes(tmp_path: Path) -> None:
-    _needs("rlpd")
-    module, name = _module("rlpd"), "so101-pick-place"
-    module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05, imitations=2, warm_up=0)  # type: ignore[attr-defined]
+def test_hg_dagger_learns_from_demonstrations_and_corrections(tmp_path: Path) -> None:
+    _needs("hg_dagger")
+    module, name = _module("hg_dagger"), "so101-pick-place"
+    module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05)  # type: ignore[attr-defined]
     module.DEMONSTRATIONS, module.TRIALS, module.EPISODES = 1, 1, 4  # type: ignore[attr-defined]
     policy, curve = module.train(name, 60, quiet=True)
     assert [point.steps for point in curve.points] == [0, module.QUICK[name]["steps"]]  # type: ignore[attr-defined]
-    policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "rlpd"})
+    policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "HG-DAgger"})
     _acts(tmp_path / "policy.onnx", name)
+
+
+def test_rlpd_begins_with_clones_and_goes_on_with_critics(tmp_path: Path) -> None:
+    _needs("rlpd")
+    module = _module("rlpd")
+    module.DEMONSTRATIONS, module.TRIALS, module.EPISODES, module.CLONES = 1, 1, 4, (1, 2)  # type: ignore[attr-defined]
+    module.SETTINGS = replace(module.SETTINGS, hidden=(8, 8), ratio=0.1, actor_every=1)  # type: ignore[attr-defined]
+    policy, curve = module.train(steps=60, quiet=True)
+    assert [point.steps for point in curve.points] == [0, 0, 60]
+    assert module.SETTINGS.method == "RLPD"  # type: ignore[attr-defined]
+    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "RLPD"})
+    _acts(tmp_path / "policy.onnx")
 
 
 def test_a_recipe_takes_the_conditions_of_a_profile() -> None:

@@ -114,6 +114,13 @@ def test_success_is_within_the_tolerance() -> None:
     assert TASK.metrics(sensors, goal)["distance_mm"] == pytest.approx([14.9, 15.1])
 
 
+def test_a_sparse_reward_is_success_after_the_step() -> None:
+    before = {"gripper_position": np.ones((2, 3), np.float32)}
+    after = {"gripper_position": np.zeros((2, 3), np.float32)}
+    goal = {"target_position": np.array([[0.0149, 0, 0], [0.0151, 0, 0]], np.float32)}
+    assert Reach(rewards="sparse").reward(before, {}, after, goal).tolist() == [1.0, 0.0]
+
+
 def test_hindsight_takes_the_last_place() -> None:
     positions = np.arange(12, dtype=np.float32).reshape(4, 3) / 20
     np.testing.assert_array_equal(TASK.hindsight({"gripper_position": positions})["target_position"], positions[-1])
@@ -128,8 +135,13 @@ def test_it_is_a_task() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "told"),
-    [({"tolerance_m": 0.0}, "tolerance_m is 0.0"), ({"tolerance_m": float("nan")}, "tolerance_m"), ({"steps": 0}, "1")],
+    [
+        ({"tolerance_m": 0.0}, "tolerance_m is 0.0"),
+        ({"tolerance_m": float("nan")}, "tolerance_m"),
+        ({"steps": 0}, "1"),
+        ({"rewards": "some"}, "rewards"),
+    ],
 )
-def test_a_wrong_setting_is_refused(setting: dict[str, float], told: str) -> None:
+def test_a_wrong_setting_is_refused(setting: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Reach(**setting)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from rlenv_learn.imitation.demonstrations import INTENDED
 from rlenv_learn.torch_data import TransitionDataset
 from rlenv_robot.source import SourceData
 
-_MEMORY = 0.995
-"""Decay of the running mean of the weights, after the first updates."""
+_DECAY_POWER, _MOST_DECAY = 0.75, 0.9999
+"""After n updates the running mean of the weights decays by ``1 - (1 + n)^-0.75``, at most 0.9999 (Chi et al. 2023)."""
 
 __all__ = ["ChunkLearner", "ChunkModel", "learn_chunks", "load_windows"]
 
@@ -166,4 +166,4 @@ class ChunkLearner:
 
 def _mean_weight(mean: torch.Tensor, weight: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """Return the running mean of a weight, over fewer updates at the beginning."""
-    return torch.lerp(mean, weight, max(1 - _MEMORY, 9.0 / (10.0 + float(count))))
+    return torch.lerp(mean, weight, max(1 - _MOST_DECAY, (1.0 + float(count)) ** -_DECAY_POWER))

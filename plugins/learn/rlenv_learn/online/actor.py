@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from rlenv_learn.online.learner import Learner, WeightsFile
-from rlenv_learn.online.rlpd import Actor, RlpdSettings, load_arrays
+from rlenv_learn.online.networks import Actor, load_arrays
+from rlenv_learn.online.settings import OnlineSettings
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ObservationTable, Options
@@ -39,7 +40,7 @@ class OnlineActor:
     """
 
     def __init__(
-        self, env: Environment, flat: FlattenObservation, folder: Path, settings: RlpdSettings, seed: int
+        self, env: Environment, flat: FlattenObservation, folder: Path, settings: OnlineSettings, seed: int
     ) -> None:
         self.env, self.frames = env, 0
         self._flat, self._hold = flat, settings.hold

@@ -11,11 +11,13 @@ import numpy as np
 
 from hal import RobotError, SourceError
 from hal.atomic_file import atomic_write
-from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
-from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
+from rlenv_learn.online.agent import OnlineAgent
+from rlenv_learn.online.networks import module_arrays
+from rlenv_learn.online.replay import LogFollower, Replay, Reward, Steps, held, steps_of, symmetric
+from rlenv_learn.online.settings import OnlineSettings
 from rlenv_learn.policies.flat import FlatPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.source import open_source
+from rlenv_robot.source import SourceData, open_source
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["LOGS", "Learner", "WeightsFile", "read_arrays", "write_arrays"]
@@ -126,19 +128,19 @@ class Learner:
         folder: Path,
         task: Task,
         demonstrations: Sequence[Path] = (),
-        settings: RlpdSettings | None = None,
+        settings: OnlineSettings | None = None,
         seed: int = 0,
         reward: Reward = "task",
     ) -> None:
-        self.folder, self.settings = folder, settings or RlpdSettings()
+        self.folder, self.settings = folder, settings or OnlineSettings()
         self.demonstrations, self.recorded = Replay(), Replay()
         self._flat, self._reward = flat_for(task), reward
-        self.agent = Rlpd(held(self._flat, self.settings.hold), self.settings, seed)
+        self.agent = OnlineAgent(held(self._flat, self.settings.hold), self.settings, seed)
         folder.mkdir(parents=True, exist_ok=True)
         discount = self.settings.discount
         for place in demonstrations:
             source = open_source(place, task, discount=discount)
-            steps, _ = steps_of(source, self._flat, self.settings.hold, reward)
+            steps, _ = self._steps_of(source)
             if not len(steps):
                 raise SourceError(
                     f"{place} has no step to learn from: its episodes are shorter than {self.settings.hold + 1} frames"
@@ -167,13 +169,10 @@ class Learner:
 
     @property
     def owed(self) -> int:
-        """Number of updates still due according to `RlpdSettings.ratio`."""
+        """Number of updates still due according to `OnlineSettings.ratio`; 0 while there is nothing to imitate."""
+        if not self.settings.critics and not len(self.demonstrations):
+            return 0
         return max(0, int(self.choices * self.settings.ratio) - self.agent.updates)
-
-    @property
-    def uses_critics(self) -> bool:
-        """Whether the actor learns from the critics, as after `RlpdSettings.warm_up`, and not by imitation alone."""
-        return self.settings.warm_up is not None and self.choices >= self.settings.warm_up
 
     def policy(self) -> FlatPolicy:
         """Return the current policy for single control periods, without noise."""
@@ -184,7 +183,7 @@ class Learner:
         source = self._follower.new()
         if source is None:
             return 0
-        steps, by_person = steps_of(source, self._flat, self.settings.hold, self._reward)
+        steps, by_person = self._steps_of(source)
         self.recorded.add(steps)
         self.demonstrations.add(steps.chosen(by_person))
         return len(steps)
@@ -196,13 +195,19 @@ class Learner:
             ValueError: there are no steps to learn from yet.
         """
         metrics: dict[str, float] = {}
-        act = self.uses_critics
         for _ in range(count):
-            steps, demonstrated = symmetric(self.demonstrations, self.recorded, self.settings.batch, self.agent.random)
-            metrics |= self.agent.update(steps, demonstrated, act)
-            for _ in range(self.settings.imitations if len(self.demonstrations) else 0):
-                self.agent.clone(self.demonstrations.draw(self.settings.batch // 2, self.agent.random))
+            metrics |= self.agent.update(self._batch())
         return metrics
+
+    def _batch(self) -> Steps:
+        """Draw the steps of one update."""
+        size, random = self.settings.batch, self.agent.random
+        if not self.settings.critics:
+            return self.demonstrations.draw(size, random)
+        return symmetric(self.demonstrations, self.recorded, size, random)
+
+    def _steps_of(self, source: SourceData) -> tuple[Steps, np.ndarray]:
+        return steps_of(source, self._flat, self.settings.hold, self._reward, self.settings.n_step)
 
     def publish(self) -> None:
         """Write the newest weights for the actor."""

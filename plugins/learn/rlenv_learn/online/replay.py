@@ -35,7 +35,7 @@ class Steps:
     Attributes:
         observation: vectors before the step, (B, D).
         action: vectors, (B, A).
-        reward: discounted sum of rewards over the control periods, (B,); scaled so that values lie between 0 and 1.
+        reward: discounted sum of rewards over the control periods, (B,).
         next_observation: vectors after the step, (B, D).
         discount: discount factor of the next value, (B,); 0 where the episode terminated.
     """
@@ -65,20 +65,22 @@ def held(flat: FlattenObservation, hold: int) -> FlattenObservation:
 
 
 def steps_of(
-    source: SourceData, flat: FlattenObservation, hold: int, reward: Reward = "task"
+    source: SourceData, flat: FlattenObservation, hold: int, reward: Reward = "task", n_step: int = 1
 ) -> tuple[Steps, np.ndarray]:
-    """Return a step from every recorded frame to the one ``hold`` control periods later.
+    """Return a step from every recorded frame to the one ``n_step * hold`` control periods later.
 
-    The action is the last one executed, so a step may begin at any frame, not only where a policy chose. Steps that
-    truncation or a lost frame cuts short are left out. A step in which a person takes over from the policy counts as
-    the end of the episode (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise the policy's choice would be credited
-    with the person's success.
+    The action is the last one executed in the first ``hold`` periods, so a step may begin at any frame, not only where
+    a policy chose. Choices that truncation or a lost frame cuts short are left out: near such an end a step has fewer
+    than ``n_step`` choices, and the discount is that of their number. A choice in which a person takes over from the
+    policy counts as the end of the episode (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise the policy's choice
+    would be credited with the person's success. For the same reason no policy's step includes a person's choices.
 
     Args:
         source: recorded episodes.
         flat: vectors of one control period.
-        hold: control periods of a step.
+        hold: control periods of a choice.
         reward: see `Reward`; episodes without a person's verdict, and discarded ones, then have no steps.
+        n_step: choices whose rewards a step sums.
 
     Returns:
         The steps, and a mask of those whose actions were all chosen by a person, (B,) bool.
@@ -87,7 +89,7 @@ def steps_of(
     extra, step_flat = table["extra_info"], held(flat, hold)
     steps, discount = np.asarray(extra["steps"]), np.asarray(extra["discount"])
     terminated = np.asarray(extra["terminated"]) > 0
-    rewards = np.asarray(mean_reward(table["reward"]), np.float64) * (1 - source.discount)
+    rewards = np.asarray(mean_reward(table["reward"]), np.float64)
     usable = (steps == hold) | terminated
     if reward == "verdict":
         verdicts = np.array([info.get("verdict") for info in source.table.episodes], object)[extra["episode"]]
@@ -99,14 +101,48 @@ def steps_of(
     begun = np.asarray(extra["intervention"]) > 0
     ended = begun[np.minimum(np.arange(len(source)) + steps - 1, len(source) - 1)]
     by_person, discount = begun & ended, np.where(ended & ~begun, 0.0, discount)
+    frame, episode = np.asarray(table["frame_no"]), np.asarray(extra["episode"])
+    rewards, discount, end = _summed(rewards, discount, _following(frame, episode, usable, begun, hold), n_step)
     made_steps = Steps(
         _tensor(flat.observe(table["observation"])),
         _tensor(step_flat.vector_of(last, table["observation"])),
         _tensor(rewards),
         _tensor(discount),
-        _tensor(flat.observe(table["next_observation"])),
+        _tensor(flat.observe(table["next_observation"])[end]),
     )
     return made_steps.chosen(usable), by_person[usable]
+
+
+def _following(
+    frame: np.ndarray, episode: np.ndarray, usable: np.ndarray, by_person: np.ndarray, hold: int
+) -> np.ndarray:
+    """Return the row of the choice after that of each row, (N,) int; -1 where none is usable, or a person took over."""
+    rows = np.arange(len(frame))
+    after = np.minimum(rows + hold, len(frame) - 1)
+    follows = usable[after] & (episode[after] == episode) & (frame[after] == frame + hold)
+    follows &= by_person | ~by_person[after]
+    return np.where(follows, after, -1)
+
+
+def _summed(
+    reward: np.ndarray, discount: np.ndarray, following: np.ndarray, n_step: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the discounted rewards of up to ``n_step`` choices, the discount after them, and the row of the last one.
+
+    Args:
+        reward: of each choice, (N,).
+        discount: discount factor of the value after each choice, (N,); 0 where it is an end.
+        following: row of the following choice, (N,); -1 where there is none.
+        n_step: largest number of choices.
+    """
+    total, factor, last = reward.copy(), discount.copy(), np.arange(len(reward))
+    for _ in range(n_step - 1):
+        goes_on = (following[last] >= 0) & (factor > 0)
+        after = np.where(goes_on, following[last], 0)
+        total += np.where(goes_on, factor * reward[after], 0.0)
+        factor = np.where(goes_on, factor * discount[after], factor)
+        last = np.where(goes_on, after, last)
+    return total, factor, last
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:
@@ -153,7 +189,7 @@ class Replay:
         return Steps(*(getattr(self._steps, name)[rows] for name in Steps.__slots__))
 
 
-def symmetric(demonstrations: Replay, recorded: Replay, batch: int, random: torch.Generator) -> tuple[Steps, int]:
+def symmetric(demonstrations: Replay, recorded: Replay, batch: int, random: torch.Generator) -> Steps:
     """Draw a batch, half of it from each of two memories (RLPD's symmetric sampling).
 
     Args:
@@ -164,16 +200,16 @@ def symmetric(demonstrations: Replay, recorded: Replay, batch: int, random: torc
         random: generator of the draws.
 
     Returns:
-        The steps, demonstrations first, and the number of demonstrations.
+        The steps, demonstrations first.
 
     Raises:
         ValueError: both memories are empty.
     """
     count = batch if not len(recorded) else 0 if not len(demonstrations) else batch // 2
     if count in (0, batch):
-        return (demonstrations if count else recorded).draw(batch, random), count
+        return (demonstrations if count else recorded).draw(batch, random)
     halves = demonstrations.draw(count, random), recorded.draw(batch - count, random)
-    return Steps(*(torch.cat([getattr(half, name) for half in halves]) for name in Steps.__slots__)), count
+    return Steps(*(torch.cat([getattr(half, name) for half in halves]) for name in Steps.__slots__))
 
 
 # -- logs that grow ----------------------------------------------------------------------------------------------------

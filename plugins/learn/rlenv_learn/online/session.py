@@ -15,8 +15,8 @@ from rlenv_learn.online.actor import OnlineActor
 from rlenv_learn.online.learner import LOGS, Learner
 from rlenv_learn.online.learner_process import LearnerProcess, over_with_parent
 from rlenv_learn.online.replay import Reward, recorded_frames
-from rlenv_learn.online.rlpd import RlpdSettings
 from rlenv_learn.online.scripted_operator import ScriptedOperator
+from rlenv_learn.online.settings import OnlineSettings
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.deployment import robot_of_training
@@ -59,7 +59,7 @@ class OnlineSession:
     folder: Path
     task: Task
     demonstrations: Sequence[Path] = ()
-    settings: RlpdSettings = field(default_factory=RlpdSettings)
+    settings: OnlineSettings = field(default_factory=OnlineSettings)
     seed: int = 0
     reward: Reward = "task"
 
@@ -93,7 +93,8 @@ class OnlineSession:
         """
         torch.set_num_threads(1)
         done = recorded_frames(self.folder / LOGS)
-        logs, info = self.folder / LOGS, {"policy": "RLPD", "source": "learning"}
+        logs = self.folder / LOGS
+        info = {"policy": self.settings.method, "source": "learning"}
         with make(self.task, where, record=logs, info=info, keys=keys, operator=operator, judge=judge) as env:
             inner = task_world(env.world)
             if isinstance(operator, ScriptedOperator) and isinstance(inner, RobotWorld):
@@ -120,8 +121,12 @@ class OnlineSession:
         over = over or over_with_parent()
         learner = Learner(self.folder, self.task, self.demonstrations, self.settings, self.seed, self.reward)
         learner.follow(over)
-        method = "RLPD" if learner.uses_critics else "HG-DAgger"
-        about = {"trainer": method, "steps": learner.frames, "updates": learner.agent.updates, "seed": self.seed}
+        about = {
+            "trainer": self.settings.method,
+            "steps": learner.frames,
+            "updates": learner.agent.updates,
+            "seed": self.seed,
+        }
         path = self.folder / POLICY
         learner.policy().save_onnx(path, self.task.name, about, robot_of_training(self.task))
         return path
@@ -133,7 +138,7 @@ def can_intervene(task: Task) -> bool:
 
 
 def simulated(
-    task: Task, record: Path, operator: ScriptedOperator | None = None, arm: int | None = None
+    task: Task, record: Path, operator: ScriptedOperator | None = None, arm: int | None = None, policy: str = ""
 ) -> Environment:
     """Make a simulated environment that records its episodes, faster than real time.
 
@@ -142,6 +147,7 @@ def simulated(
         record: folder of the runs.
         operator: a scripted operator, which moves the arm at the scripts' velocity; None for none.
         arm: seed of the simulated twin; None for the nominal robot.
+        policy: name of the method that acts, for the record.
 
     Raises:
         ValueError: the task's robot has no twin.
@@ -152,7 +158,7 @@ def simulated(
     if operator is not None:
         operator.watch(inner)
         world = HumanIntervention(inner, operator, _SCRIPT_VELOCITY)
-    return Environment(world, observer=record_to(record, world, {"policy": "RLPD", "source": "learning"}))
+    return Environment(world, observer=record_to(record, world, {"policy": policy, "source": "learning"}))
 
 
 def _episode(actor: OnlineActor, options: Options) -> Outcome:

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 from rlenv_learn.online.actor import OnlineActor, take_turns  # noqa: E402
 from rlenv_learn.online.learner import LOGS, Learner  # noqa: E402
-from rlenv_learn.online.rlpd import RlpdSettings  # noqa: E402
+from rlenv_learn.online.settings import OnlineSettings  # noqa: E402
 from rlenv_robot.adapters.flat import flat_for  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
 
-SETTINGS = RlpdSettings(critics=2, hidden=(8,), actor_hidden=(8,), batch=8, cloning=0, warm_up=0)
+SETTINGS = OnlineSettings(hold=3, critics=2, hidden=(8,), actor_hidden=(8,), batch=8)
 
 
-def _actor(folder: Path, env: object, settings: RlpdSettings = SETTINGS) -> OnlineActor:
+def _actor(folder: Path, env: object, settings: OnlineSettings = SETTINGS) -> OnlineActor:
     return OnlineActor(env, flat_for(Dial()), folder, settings, 0)  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ def test_sparse_rewards_and_three_demonstrations_are_enough_for_a_small_task(tmp
     torch.set_num_threads(1)  # several threads wait for each other on a busy machine
     settings = replace(
         SETTINGS, critics=3, hidden=(32, 32), actor_hidden=(32, 32), batch=64, hold=1, discount=0.8, rate=2e-3,
-        imitation=0.0, ratio=1.0, temperature=1e-3, actor_every=2,
+        ratio=1.0, temperature=1e-3, actor_every=2,
     )  # fmt: skip
     task = Dial(steps=12)
     with dial_env(tmp_path / "demos") as env:

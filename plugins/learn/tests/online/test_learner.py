@@ -13,11 +13,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from hal import RobotError, SourceError  # noqa: E402
 from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 from rlenv_learn.online.learner import LOGS, Learner, WeightsFile, read_arrays, write_arrays  # noqa: E402
-from rlenv_learn.online.rlpd import RlpdSettings, module_arrays  # noqa: E402
+from rlenv_learn.online.networks import module_arrays  # noqa: E402
+from rlenv_learn.online.settings import OnlineSettings  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
 
-SETTINGS = RlpdSettings(
-    critics=2, hidden=(8,), actor_hidden=(8,), batch=8, ratio=1.5, actor_every=2, cloning=5, warm_up=0
+SETTINGS = OnlineSettings(
+    hold=3, critics=2, hidden=(8,), actor_hidden=(8,), batch=8, ratio=1.5, actor_every=2, cloning=5
 )
 
 
@@ -41,10 +42,8 @@ def test_updates_are_owed_for_what_the_actor_recorded_alone(tmp_path: Path) -> N
     assert np.isfinite(list(metrics.values())).all()
 
 
-def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = replace(SETTINGS, imitations=3, cloning=0, warm_up=10_000, actor_every=10_000)
+def test_without_critics_demonstrations_alone_are_imitated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(SETTINGS, critics=0, cloning=0)
     learner = Learner(tmp_path / "learning", Dial(), [_record(tmp_path / "demos")], settings)
     _record(tmp_path / "learning" / LOGS, seed=5)
     learner.read()
@@ -55,20 +54,15 @@ def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
     drawn: list[tuple[float, ...]] = []
     monkeypatch.setattr(learner.agent, "clone", lambda steps: drawn.extend(map(tuple, steps.observation.tolist())))
     learner.update(2)
-    assert len(drawn) == 2 * 3 * settings.batch // 2
+    assert len(drawn) == 2 * settings.batch
     assert set(drawn) <= demonstrations
 
 
-@pytest.mark.parametrize(("warm_up", "uses"), [(8, True), (9, False), (None, False)])
-def test_the_actor_learns_from_the_critics_after_so_many_choices_or_never(
-    warm_up: int | None, uses: bool, tmp_path: Path
-) -> None:
-    learner = Learner(tmp_path, Dial(), [], replace(SETTINGS, warm_up=warm_up, actor_every=1))
-    assert learner.uses_critics is (warm_up == 0)
+def test_without_critics_and_demonstrations_no_update_is_owed(tmp_path: Path) -> None:
+    learner = Learner(tmp_path, Dial(), [], replace(SETTINGS, critics=0))
     _record(tmp_path / LOGS)
     learner.read()
-    assert (learner.choices, learner.uses_critics) == (8, uses)
-    assert ("train/policy_loss" in learner.update(1)) is uses
+    assert (learner.choices, learner.owed) == (8, 0)
 
 
 def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:

@@ -59,13 +59,42 @@ def test_a_step_is_what_three_control_periods_did(tmp_path: Path) -> None:
         for row in range(start, stop - 3):
             moved = rows["observation_position"][row + 3] - rows["observation_position"][row]
             np.testing.assert_allclose(steps.action[place], np.clip(moved / 0.3, -1, 1), atol=1e-5)
-            reward = (1 - DISCOUNT) * sum(DISCOUNT**k * rows["reward"][row + 1 + k] for k in range(3))
+            reward = sum(DISCOUNT**k * rows["reward"][row + 1 + k] for k in range(3))
             assert float(steps.reward[place]) == pytest.approx(reward, abs=1e-6)
             observed = {name: rows[f"observation_{name}"][row + 3] for name in FLAT.observation.names}
             np.testing.assert_array_equal(steps.next_observation[place], FLAT.observe(observed))
             place += 1
     assert place == len(steps)
     torch.testing.assert_close(steps.discount, torch.full((place,), DISCOUNT**3))
+
+
+def test_a_step_of_several_choices_sums_their_rewards_and_has_fewer_near_the_end(tmp_path: Path) -> None:
+    with dial_env(tmp_path) as env:
+        _run(env, 2)
+    source = _source(tmp_path)
+    single, _ = steps_of(source, FLAT, 3)
+    steps, _ = steps_of(source, FLAT, 3, n_step=2)
+    torch.testing.assert_close(steps.action, single.action)
+    rows, place = source.table.rows, 0
+    for start, stop in zip(source.table.starts, source.table.stops, strict=True):
+        for row in range(start, stop - 3):
+            length = 6 if row + 6 < stop else 3
+            reward = sum(DISCOUNT**k * rows["reward"][row + 1 + k] for k in range(length))
+            assert float(steps.reward[place]) == pytest.approx(reward, abs=1e-6)
+            assert float(steps.discount[place]) == pytest.approx(DISCOUNT**length)
+            observed = {name: rows[f"observation_{name}"][row + length] for name in FLAT.observation.names}
+            np.testing.assert_array_equal(steps.next_observation[place], FLAT.observe(observed))
+            place += 1
+    assert place == len(steps) == len(single)
+
+
+def test_a_step_of_several_choices_ends_where_a_person_takes_over(tmp_path: Path) -> None:
+    with dial_env(tmp_path, operator=Nudge()) as env:
+        _run(env)
+    steps, _ = steps_of(_source(tmp_path), FLAT, 1, n_step=3)
+    # The person has the periods 4 to 8: before them the policy has three choices, then two, then one.
+    expected = [DISCOUNT**3, DISCOUNT**2, DISCOUNT, DISCOUNT**3]
+    torch.testing.assert_close(steps.discount[:4], torch.tensor(expected))
 
 
 class Nudge:
@@ -132,8 +161,7 @@ def test_half_of_a_batch_is_demonstrated_exactly() -> None:
     demonstrations.add(_numbered(0, 10))
     recorded.add(_numbered(100, 5000))
     for batch in (2, 8, 128):
-        steps, demonstrated = symmetric(demonstrations, recorded, batch, random)
-        assert demonstrated == batch // 2
+        steps = symmetric(demonstrations, recorded, batch, random)
         assert (steps.reward < 100).tolist() == [True] * (batch // 2) + [False] * (batch // 2)
 
 
@@ -141,9 +169,7 @@ def test_half_of_a_batch_is_demonstrated_exactly() -> None:
 def test_while_one_memory_is_empty_the_other_gives_the_whole_batch(demonstrations_first: bool) -> None:
     memories = [Replay(), Replay()]
     memories[not demonstrations_first].add(_numbered(0, 3))
-    steps, demonstrated = symmetric(*memories, 6, torch.Generator().manual_seed(0))
-    assert len(steps) == 6
-    assert demonstrated == (6 if demonstrations_first else 0)
+    assert len(symmetric(*memories, 6, torch.Generator().manual_seed(0))) == 6
 
 
 def test_a_memory_keeps_all_that_was_added_as_it_grows() -> None:

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from hal import ConnectionLost, Guard, RobotStopped  # noqa: E402
 from rlenv_learn.online import session as module  # noqa: E402
 from rlenv_learn.online.learner import Learner  # noqa: E402
-from rlenv_learn.online.rlpd import RlpdSettings  # noqa: E402
 from rlenv_learn.online.scripted_operator import ScriptedOperator  # noqa: E402
 from rlenv_learn.online.session import OnlineSession, can_intervene, simulated  # noqa: E402
+from rlenv_learn.online.settings import OnlineSettings  # noqa: E402
 from rlenv_robot.registry import task  # noqa: E402
 from rlenv_robot.source import open_source  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
@@ -23,7 +23,7 @@ from rlenv_tabletop.scripted import SCRIPTS  # noqa: E402
 from sim.robot import SimRobot  # noqa: E402
 from sim.robots.so101 import so101  # noqa: E402
 
-SETTINGS = RlpdSettings(critics=2, hidden=(8,), actor_hidden=(8,), batch=8, ratio=1.0, warm_up=0)
+SETTINGS = OnlineSettings(hold=3, critics=2, hidden=(8,), actor_hidden=(8,), batch=8, ratio=1.0, actor_every=1)
 
 
 class Inline:

@@ -1,4 +1,4 @@
-"""The updates of RLPD against values computed by hand, and against PyTorch's own distributions."""
+"""The updates of an online agent against values computed by hand, and against PyTorch's own distributions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from torch.nn import functional  # noqa: E402
 
 from plugins.learn.tests.online.dial import Dial  # noqa: E402
 from rlenv_learn.gripper_view import GripperView  # noqa: E402
+from rlenv_learn.online.agent import OnlineAgent  # noqa: E402
+from rlenv_learn.online.networks import CriticEnsemble  # noqa: E402
 from rlenv_learn.online.replay import Steps, held  # noqa: E402
-from rlenv_learn.online.rlpd import CriticEnsemble, Rlpd, RlpdSettings  # noqa: E402
+from rlenv_learn.online.settings import OnlineSettings  # noqa: E402
 from rlenv_robot.adapters.flat import flat_for  # noqa: E402
 from rlenv_robot.registry import task  # noqa: E402
 
 FLAT = held(flat_for(Dial()), 3)
-SMALL = RlpdSettings(
+SMALL = OnlineSettings(
     critics=3, subset=2, hidden=(8, 8), actor_hidden=(8, 8), batch=4, actor_every=2, rate=0.01, target_rate=0.1
 )
 
@@ -56,7 +58,7 @@ def test_critics_that_compute_together_are_those_that_compute_alone() -> None:
 
 
 def test_a_drawn_action_has_the_density_of_a_normal_bent_by_tanh() -> None:
-    actor, noise = Rlpd(FLAT, SMALL).actor, torch.randn(5, FLAT.action_size)
+    actor, noise = OnlineAgent(FLAT, SMALL).actor, torch.randn(5, FLAT.action_size)
     vector = torch.randn(5, FLAT.size)
     zero, shifted = actor.draw(vector, torch.zeros_like(noise))[0], actor.draw(vector, torch.ones_like(noise))[0]
     mean, width = zero.atanh(), shifted.atanh() - zero.atanh()
@@ -70,20 +72,18 @@ def test_a_drawn_action_has_the_density_of_a_normal_bent_by_tanh() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reward", "discount", "target"),
-    [(0.5, 0.1, 0.9, 0.55), (0.5, 0.1, 0.0, 0.1), (0.99, 0.3, 0.9, 1.0), (-0.5, 0.1, 0.9, 0.0)],
-    ids=["next value", "terminated", "above the range", "below the range"],
+    ("value", "reward", "discount", "target"), [(0.5, 0.1, 0.9, 0.55), (0.5, 0.1, 0.0, 0.1), (40.0, 2.0, 0.8, 34.0)]
 )
-def test_a_target_is_the_reward_and_the_discounted_next_value_within_the_range(
+def test_a_target_is_the_reward_and_the_discounted_next_value_without_entropy(
     value: float, reward: float, discount: float, target: float
 ) -> None:
-    agent = Rlpd(FLAT, SMALL)
+    agent = OnlineAgent(FLAT, SMALL)
     _constant(agent.targets, value)
     torch.testing.assert_close(agent.target_values(_steps(4, reward, discount)), torch.full((4,), target))
 
 
 def test_a_target_is_the_least_of_the_drawn_critics() -> None:
-    agent = Rlpd(FLAT, SMALL)
+    agent = OnlineAgent(FLAT, SMALL)
     _constant(agent.targets, 0.0)
     with torch.no_grad():
         agent.targets.biases[-1][:, 0, 0] = torch.tensor([0.2, 0.4, 0.8])
@@ -92,10 +92,10 @@ def test_a_target_is_the_least_of_the_drawn_critics() -> None:
 
 
 def test_the_first_update_moves_a_constant_critic_by_the_step_size_and_its_target_by_a_share() -> None:
-    agent = Rlpd(FLAT, SMALL)
+    agent = OnlineAgent(FLAT, SMALL)
     _constant(agent.critics, 0.3)
     _constant(agent.targets, 0.3)
-    metrics = agent.update(_steps(reward=0.5, discount=0.0), 2)
+    metrics = agent.update(_steps(reward=0.5, discount=0.0))
     assert metrics["train/critic_loss"] == pytest.approx(0.04)
     assert metrics["train/value"] == pytest.approx(0.3)
     # Adam's first step has the length of the step size; the gradient 2 (0.3 - 0.5) asks for more.
@@ -105,52 +105,30 @@ def test_the_first_update_moves_a_constant_critic_by_the_step_size_and_its_targe
     torch.testing.assert_close(agent.targets.biases[-1].detach(), torch.full((3, 1, 1), share))
 
 
-def test_the_actor_learns_in_every_second_update_and_only_when_it_may() -> None:
-    agent, steps = Rlpd(FLAT, SMALL), _steps()
-    assert ["train/entropy" in agent.update(steps, 2) for _ in range(4)] == [False, True, False, True]
-    before = [weight.detach().clone() for weight in agent.actor.parameters()]
-    for _ in range(4):
-        agent.update(steps, 0, act=False)
-    assert all(map(torch.equal, before, agent.actor.parameters()))
+def test_the_actor_and_the_temperature_learn_in_every_second_update() -> None:
+    agent, steps = OnlineAgent(FLAT, SMALL), _steps()
+    before = agent.log_temperature.item()
+    assert ["train/entropy" in agent.update(steps) for _ in range(4)] == [False, True, False, True]
+    # Adam's steps have the length of the step size, while the entropy is on one side of its target.
+    assert agent.log_temperature.item() == pytest.approx(before - 2 * SMALL.rate, rel=1e-3)
 
 
-def test_before_it_learns_from_the_critics_the_actor_imitates_the_demonstrated_steps_alone() -> None:
-    agent, steps = Rlpd(FLAT, SMALL), _steps()
-    losses = [agent.update(steps, 2, act=False).get("train/imitation_loss") for _ in range(200)]
-    assert losses[:4:2] == [None, None]
-    first, last = (torch.nn.functional.mse_loss(Rlpd(FLAT, SMALL).actor(part.observation), part.action) for part in
-                   (steps.first(2), steps.chosen(np.array([False, False, True, True]))))  # fmt: skip
-    error = agent.actor(steps.observation) - steps.action
-    assert error[:2].square().mean() < 0.1 * first
-    assert error[2:].square().mean() > 0.3 * last
+def test_the_temperature_rises_while_the_entropy_is_below_its_target() -> None:
+    agent, steps = OnlineAgent(FLAT, replace(SMALL, entropy=5.0)), _steps()
+    before = agent.log_temperature.item()
+    agent.update(steps), agent.update(steps)
+    assert agent.log_temperature.item() > before
 
 
-def test_the_filter_takes_demonstrations_and_what_the_critics_value_more_than_the_actors_choice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    agent, steps = Rlpd(FLAT, SMALL), _steps()
-    # These critics value an action by its first element.
-    monkeypatch.setattr(agent.critics, "forward", lambda critic_input: critic_input[None, :, agent.actor.features.size])
-    chosen = agent.actor(steps.observation).detach()[:, 0]
-    steps.action[:, 0] = chosen + torch.tensor([-0.1, 0.1, -0.1, 0.1])
-    assert agent.better(steps, 0).tolist() == [False, True, False, True]
-    assert agent.better(steps, 1).tolist() == [True, True, False, True]
-
-
-def test_with_the_filter_the_actor_comes_to_its_better_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, steps = Rlpd(FLAT, replace(SMALL, improvement="filter", actor_every=1)), _steps()
-    expected = torch.tensor([False, True, False, True])
-    monkeypatch.setattr(agent, "better", lambda *_: expected)
-    before = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
-    for _ in range(200):
-        metrics = agent.update(steps, 0)
-    after = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
-    assert metrics["train/better_share"] == 0.5
-    assert (after < 0.3 * before).tolist() == expected.tolist()
+def test_without_critics_an_update_imitates() -> None:
+    agent, steps = OnlineAgent(FLAT, replace(SMALL, critics=0)), _steps()
+    losses = [agent.update(steps)["train/imitation_loss"] for _ in range(200)]
+    assert losses[-1] < 0.1 * losses[0]
+    assert agent.updates == 200
 
 
 def test_the_average_takes_a_share_of_the_actor_at_each_of_its_updates() -> None:
-    agent, steps = Rlpd(FLAT, replace(SMALL, average=0.25)), _steps()
+    agent, steps = OnlineAgent(FLAT, replace(SMALL, average=0.25)), _steps()
     before = [weight.detach().clone() for weight in agent.average.parameters()]
     agent.clone(steps)
     for old, weight, actor in zip(before, agent.average.parameters(), agent.actor.parameters(), strict=True):
@@ -158,32 +136,32 @@ def test_the_average_takes_a_share_of_the_actor_at_each_of_its_updates() -> None
 
 
 def test_the_first_draws_have_the_width_of_the_setting() -> None:
-    actor, vector = Rlpd(FLAT, replace(SMALL, noise=0.15)).actor, torch.randn(5, FLAT.size)
+    actor, vector = OnlineAgent(FLAT, replace(SMALL, noise=0.15)).actor, torch.randn(5, FLAT.size)
     drawn, _ = actor.draw(vector, torch.ones(5, FLAT.action_size))
     torch.testing.assert_close(drawn.atanh() - actor(vector).atanh(), torch.full_like(drawn, 0.15), rtol=0.1, atol=0)
 
 
 def test_an_arms_actor_may_see_from_its_gripper() -> None:
     flat = held(flat_for(task("so101-pick-place")), 3)
-    actor = Rlpd(flat, replace(SMALL, view="gripper")).actor
+    actor = OnlineAgent(flat, replace(SMALL, view="gripper")).actor
     assert isinstance(actor.features, GripperView)
     assert actor(torch.zeros(2, flat.size)).shape == (2, 6)
 
 
 def test_cloning_brings_the_actor_to_the_demonstrated_actions() -> None:
-    agent, steps = Rlpd(FLAT, SMALL), _steps()
+    agent, steps = OnlineAgent(FLAT, SMALL), _steps()
     losses = [agent.clone(steps) for _ in range(300)]
     assert losses[-1] < 0.1 * losses[0]
 
 
 def test_a_learner_that_goes_on_from_its_arrays_learns_what_it_would_have_learned() -> None:
-    agent, steps = Rlpd(FLAT, SMALL, seed=1), _steps(reward=0.2)
+    agent, steps = OnlineAgent(FLAT, SMALL, seed=1), _steps(reward=0.2)
     for _ in range(4):
-        agent.update(steps, 2)
-    other = Rlpd(FLAT, SMALL, seed=2)
+        agent.update(steps)
+    other = OnlineAgent(FLAT, SMALL, seed=2)
     other.load(agent.arrays())
     for one in (agent, other):
-        one.update(steps, 2), one.update(steps, 2)
+        one.update(steps), one.update(steps)
     first, second = agent.arrays(), other.arrays()
     assert first.keys() == second.keys()
     assert first["updates"] == 6
@@ -192,23 +170,23 @@ def test_a_learner_that_goes_on_from_its_arrays_learns_what_it_would_have_learne
 
 
 def test_a_learner_that_only_cloned_goes_on_too() -> None:
-    agent, other, steps = Rlpd(FLAT, SMALL, seed=1), Rlpd(FLAT, SMALL, seed=2), _steps(reward=0.2)
+    agent, other, steps = OnlineAgent(FLAT, SMALL, seed=1), OnlineAgent(FLAT, SMALL, seed=2), _steps(reward=0.2)
     agent.clone(steps)
     other.load(agent.arrays())
-    assert [agent.clone(steps), agent.update(steps, 2)] == [other.clone(steps), other.update(steps, 2)]
+    assert [agent.clone(steps), agent.update(steps)] == [other.clone(steps), other.update(steps)]
 
 
 def test_arrays_of_other_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="critics"):
-        Rlpd(FLAT, RlpdSettings(critics=2, hidden=(8, 8), actor_hidden=(8, 8))).load(Rlpd(FLAT, SMALL).arrays())
+        OnlineAgent(FLAT, replace(SMALL, critics=2)).load(OnlineAgent(FLAT, SMALL).arrays())
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"batch": 5}, {"subset": 11}, {"hold": 0}, {"discount": 1.0}, {"average": 0.0}, {"noise": 0.006}, {"view": "top"},
-     {"improvement": "more"}],
+    [{"batch": 5}, {"subset": 11}, {"hold": 0}, {"n_step": 0}, {"critics": -1}, {"discount": 1.0}, {"average": 0.0},
+     {"noise": 0.006}, {"view": "top"}],
     ids=lambda wrong: next(iter(wrong)),
 )  # fmt: skip
 def test_a_wrong_setting_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        RlpdSettings(**wrong)  # type: ignore[arg-type]
+        OnlineSettings(**wrong)  # type: ignore[arg-type]
