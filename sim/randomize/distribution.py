@@ -236,7 +236,7 @@ class Rows:
 
     @property
     def name(self) -> str:
-        """The name under which the number of the drawn row is told: ``row``, or ``row.`` and the group."""
+        """The name of the drawn row's number among the drawn numbers: ``row``, or ``row.`` and the group."""
         return f"row.{self.group}" if self.group else "row"
 
     def row(self, share: np.ndarray) -> np.ndarray:

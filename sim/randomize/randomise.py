@@ -312,8 +312,8 @@ class Randomised:
         for field, index in self._following.items():
             self.fields[field][rows[:, None], index] = self._nominal[field][index]
         shares = draws.shares(rows, self._rows)
-        for group, share in shares.items():
-            self.drawn[self._rows[group].name][rows] = self._rows[group].row(share)
+        for name, share in shares.items():
+            self.drawn[self._rows[name].name][rows] = self._rows[name].row(share)
         for line in self._lines:
             drawn = line.draw.values
             share = shares[drawn.group][:, None] if isinstance(drawn, Rows) else uniform(key, line.names, 0)
