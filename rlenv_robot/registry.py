@@ -445,8 +445,9 @@ def make(
     resolved = free_task(robot, keys, **options) if name == FREE else _resolve(name, options)
     world: World
     if isinstance(resolved, Task):
-        settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
-        task_robot = _robot(_model_of(resolved, profile), robot, keys=keys, ahead=ahead, **settings)
+        model = _model_of(resolved, profile)
+        settings = sim_settings(timing, randomise, profile if robot == "sim" else None, model.load_spec())
+        task_robot = _robot(model, robot, keys=keys, ahead=ahead, **settings)
         world = _with_operator(RobotWorld(task_robot, resolved, mode, judge), operator)
     else:
         if judge is not None or operator is not None:
@@ -562,7 +563,7 @@ def make_vector(
     if not isinstance(resolved, Task):
         raise ValueError(f"{resolved.name!r} has no simulated robot to batch; call make once per environment")
     model = _model_of(resolved, profile).make_sim_model(looks=bool(cameras))
-    settings = sim_settings(timing, randomise, profile)
+    settings = sim_settings(timing, randomise, profile, model.spec)
     if arrays not in ("numpy", "torch"):
         raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")
     if device != "cpu":

@@ -20,6 +20,7 @@ from sim.initial_state import InitialState
 from sim.latency.delays import DelayModel
 from sim.model import ImageReader, Rendered, SimModel
 from sim.randomize.actuation import Gains, configured_spec
+from sim.randomize.distribution import check_rows
 from sim.randomize.load_friction import LoadFriction
 from sim.randomize.pushes import PushSchedule
 from sim.randomize.randomise import Randomise, Randomised, with_own_draws
@@ -160,6 +161,7 @@ class SimBatch(Simulations):
         super().__init__(sim_model, num)
         randomise = with_own_draws(sim_model.draws, randomise)
         self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
+        check_rows(timing=timing, randomise=randomise)
         self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
         self._starts, self._teleport = InitialState(self._batch, sim_model, teleport), teleport

@@ -19,6 +19,7 @@ from sim.batch import SimBatch
 from sim.latency.delays import DelayModel
 from sim.model import SimModel
 from sim.randomize.actuation import Gains, configured_spec
+from sim.randomize.distribution import check_rows
 from sim.randomize.randomise import Randomise, with_own_draws
 from sim.snapshot import BatchSnapshot
 
@@ -140,6 +141,7 @@ class SimRobot:
 
     def _check_conditions(self) -> None:
         model = self._sim_model.model
+        check_rows(timing=self._timing, randomise=self._randomise)
         if self._timing is not None:
             self._timing.check_fit(self._sim_model.spec, model.opt.timestep)
         if self._randomise is not None:

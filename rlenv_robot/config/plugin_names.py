@@ -56,7 +56,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_sim2real": {
         "rlenv_robot.verbs": (
             "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
-            "sim2real offsets", "sim2real validity", "sim2real contact",
+            "sim2real population", "sim2real offsets", "sim2real validity", "sim2real contact",
         ),
     },
     "rlenv_tabletop": {

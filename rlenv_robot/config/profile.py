@@ -20,12 +20,13 @@ from hal.robot import ROBOT_FILE_ENDINGS, Actuation
 from recorder.json_data import JsonDict
 from rlenv_robot.config.plugins import PluginTable, unknown_name
 from rlenv_robot.config.serve_section import ServeSection
-from rlenv_robot.config.sim_settings import check_sim_sections
+from rlenv_robot.config.sim_settings import check_sim_sections, drawn_arms
 from rlenv_robot.config.validation import json_schema, validate
 
 __all__ = [
     "RESET_SIGNALS",
     "GuardSection",
+    "PopulationSection",
     "Profile",
     "RecordSection",
     "ResetSection",
@@ -242,6 +243,20 @@ class RecordSection:
 
 
 @dataclass(frozen=True, slots=True)
+class PopulationSection:
+    """The real arms from which each episode of a simulation draws one (docs/sim-to-real.md, "A population of arms").
+
+    Attributes:
+        file: a file of `rlenv-robot sim2real population`, relative to the profile's folder, or builtin for the arms
+            that are part of the package; empty draws none.
+        arms: names of the arms to draw from; empty for all that the file does not hold out.
+    """
+
+    file: str = ""
+    arms: list[Annotated[str, MinLen(1)]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """The settings of a run of rlenv-robot.
 
@@ -254,6 +269,7 @@ class Profile:
         timing: delays, resolution and losses of a simulation (docs/simulation.md).
         randomise: properties of a simulation's model that each episode draws: path -> distribution
             (docs/simulation.md).
+        population: the real arms that a simulation draws; lines of timing and randomise replace the arms' own.
         cameras: a table for each camera, by name (docs/cameras.md).
         extensions: the settings of each extension of the server, by its name (entry points
             ``rlenv_robot.server_extensions``).
@@ -270,6 +286,7 @@ class Profile:
     record: RecordSection = field(default_factory=RecordSection)
     timing: JsonDict = field(default_factory=dict)
     randomise: JsonDict = field(default_factory=dict)
+    population: PopulationSection = field(default_factory=PopulationSection)
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
     extensions: dict[str, JsonDict] = field(default_factory=dict)
     file: str = field(default="defaults", metadata={"internal": True})
@@ -314,7 +331,15 @@ def load_profile(path: str | Path) -> Profile:
             raise ProfileError(file, key, "is unknown; a profile must not set it")
     check_sim_sections(file, data)
     profile = validate(Profile, {**data, "cameras": _named_cameras(file, data.get("cameras", {}))}, file)
-    return dataclasses.replace(profile, file=file, names_task="task" in data)
+    profile = dataclasses.replace(profile, file=file, names_task="task" in data)
+    if profile.population.file:
+        if profile.robot.where == "twin":
+            advice = 'write where = "sim", and population.arms = [NAME] for one arm'
+            raise ProfileError(
+                file, "population.file", f"is for the nominal simulation, and robot.where is twin; {advice}"
+            )
+        drawn_arms(profile)
+    return profile
 
 
 def _named_cameras(file: str, cameras: object) -> dict[str, object]:

@@ -10,15 +10,17 @@ import numpy as np
 
 from hal import ProfileError, SourceError, SpecError
 from hal.errors import wrong_type
+from hal.robot import RobotSpec
 from recorder.json_data import JsonObject
 from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
+    from rlenv_robot.config.population import Population
     from rlenv_robot.config.profile import Profile
     from sim.latency import DelayModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["SimSettings", "check_sim_sections", "fit_timing", "sim_settings", "timing_of"]
+__all__ = ["SimSettings", "check_sim_sections", "drawn_arms", "fit_timing", "sim_settings", "timing_of"]
 
 
 class SimSettings(TypedDict, total=False):
@@ -33,26 +35,31 @@ def sim_settings(
     timing: DelayModel | Options | None,
     randomise: Randomise | Options | None,
     profile: Profile | None = None,
+    robot: RobotSpec | None = None,
 ) -> SimSettings:
     """Return the keyword arguments of `sim.robot.SimRobot` and `sim.batch.SimBatch`.
 
     Args:
         timing: a `sim.latency.DelayModel`, or a mapping as in a profile's ``[timing]``; None takes the
-            profile's.
-        randomise: a `sim.randomize.randomise.Randomise`, or a mapping as in ``[randomise]``; None takes the profile's.
+            profile's, and the delay and backlash of its population.
+        randomise: a `sim.randomize.randomise.Randomise`, or a mapping as in ``[randomise]``; None takes the profile's,
+            and the servos of its population.
         profile: supplies the settings that the other arguments leave out.
+        robot: the description of the simulated robot, which a profile with a population needs.
 
     Returns:
         ``timing``, ``randomise`` and the profile's ``gains``; a key without a setting is missing.
 
     Raises:
         TypeError: ``timing`` or ``randomise`` is an object of another kind.
-        SpecError: a value is not allowed.
+        SpecError: a value is not allowed, or the robot has no arm of the profile's population.
+        ProfileError: the population can't be read.
     """
     gains = profile.robot.gains if profile is not None and randomise is None else {}
     if profile is not None:
-        timing = profile.timing if timing is None else timing
-        randomise = profile.randomise if randomise is None else randomise
+        arms = _arms(profile, robot)
+        timing = {**arms.get("timing", {}), **profile.timing} if timing is None else timing
+        randomise = {**arms.get("randomise", {}), **profile.randomise} if randomise is None else randomise
     settings: SimSettings = {}
     if timing is not None and timing != {}:
         settings["timing"] = _timing(timing)
@@ -61,6 +68,36 @@ def sim_settings(
     if gains:
         settings["gains"] = gains
     return settings
+
+
+def _arms(profile: Profile, robot: RobotSpec | None) -> Mapping[str, Options]:
+    """Return timing and randomisation of the profile's population; empty if it has none."""
+    if not profile.population.file:
+        return {}
+    if robot is None:
+        raise TypeError("a profile with a [population] needs the description of the robot")
+    return drawn_arms(profile).settings(robot)
+
+
+def drawn_arms(profile: Profile) -> Population:
+    """Return the arms that a profile's ``[population]`` draws.
+
+    Raises:
+        ProfileError: the file can't be read, an arm of the profile is not in it, or it holds out all of its arms.
+    """
+    from rlenv_robot.config.population import BUILTIN, load_population
+
+    section = profile.population
+    population = load_population(
+        BUILTIN if section.file == BUILTIN else Path(profile.file).absolute().parent / section.file
+    )
+    try:
+        drawn = population.choose(section.arms) if section.arms else population.training
+    except SpecError as error:
+        raise ProfileError(profile.file, "population.arms", str(error)) from error
+    if not drawn.arms:
+        raise ProfileError(profile.file, "population.file", "has no arm that is not held out; name some in arms")
+    return drawn
 
 
 def _timing(section: object) -> DelayModel:

@@ -45,6 +45,7 @@ _TYPES = {
     "int_type": "an integer",
     "int_from_float": "an integer",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "list_type": "an array",
     "dict_type": "a table",
@@ -111,6 +112,10 @@ def _mistake(kind: type, error: ErrorDetails, file: str) -> ProfileError:
         return ProfileError(file, key, f"is {value!r}, it must be {allowed_range}")
     if code == "string_too_short":
         return ProfileError(file, key, "is empty, it must not be an empty string")
+    if code == "missing":
+        return ProfileError(file, key, "is missing")
+    if code == "too_short":
+        return ProfileError(file, key, "has too few entries")
     if code.startswith("dataclass"):
         return ProfileError(file, key, f"is {value!r}, it must be a table: [{key}]")
     type_text = _TYPES.get(code, error["msg"])

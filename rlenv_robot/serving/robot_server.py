@@ -390,8 +390,9 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
     section = profile.robot
     if section.where in ("twin", "sim"):
         model = _model(profile)
-        loop_hz, conditions = profile.serve.loop_hz or None, sim_settings(None, None, profile)
-        return model.make_served_simulation(section.where, section.seed, loop_hz, conditions), model.load_spec()
+        loop_hz, spec = profile.serve.loop_hz or None, model.load_spec()
+        conditions = sim_settings(None, None, profile, spec)
+        return model.make_served_simulation(section.where, section.seed, loop_hz, conditions), spec
     if section.where != "driver":
         hint = f"; for hardware write driver = {section.where!r}" if "://" not in section.where else ""
         raise ProfileError(

@@ -42,7 +42,7 @@ def conditions(name: TaskLike, nominal: bool, settings: JsonObject) -> tuple[dic
     made = dict(settings)
     if nominal or "profile" in made:
         profile = made.get("profile")
-        return made, profile is not None and bool(profile.timing or profile.randomise)
+        return made, profile is not None and bool(profile.timing or profile.randomise or profile.population.file)
     with make_vector(name, 1, **made) as envs:
         variation = robot_model_of(envs.task).load_variation()
     return {**made, **variation}, bool(variation)

@@ -12,6 +12,7 @@ import numpy as np
 from hal.robot import RobotSpec
 from sim.latency.delays import DelayModel
 from sim.model import as_slice
+from sim.randomize.distribution import Rows
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
 __all__ = ["DelayBuffers"]
@@ -169,6 +170,8 @@ class DelayBuffers:
         self._period = np.zeros(num, np.int64)  # control periods since the reset
         episode = [path for path, _ in timing.values() if not path.endswith("_jitter")]  # jitter is drawn each time
         self._drawn = {path: np.zeros(num) for path in episode}
+        self._groups = {value.group: value for _, value in timing.values() if isinstance(value, Rows)}
+        self._row = {rows.name: np.zeros(num) for rows in self._groups.values()}
 
     @property
     def timing(self) -> DelayModel:
@@ -177,8 +180,8 @@ class DelayBuffers:
 
     @property
     def drawn(self) -> dict[str, np.ndarray]:
-        """The numbers drawn for the present episodes: ``timing.<path>`` -> (num,), live."""
-        return {f"timing.{path}": values for path, values in self._drawn.items()}
+        """The numbers drawn for the present episodes: ``timing.<path>``, and ``row`` of `Rows`, -> (num,), live."""
+        return {f"timing.{path}": values for path, values in self._drawn.items()} | self._row
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class DelayBuffers:
                     yield name, value
                 else:
                     yield from ((f"{name}{sensor}", array) for sensor, array in value.items())
-        yield from ((f"drawn_{path}", values) for path, values in self._drawn.items())
+        yield from ((f"drawn_{path}", values) for path, values in (*self._drawn.items(), *self._row.items()))
 
     def snapshot(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return copies of the state of these simulations, name -> (n, ...)."""
@@ -216,8 +219,12 @@ class DelayBuffers:
             sensors: the present values of their sensors, name -> (n, ...).
         """
         commands, readings = self._commands, self._readings
-        for row in rows.tolist():
-            self._draw(row, draws.generator(row, Purpose.TIMING))
+        shares = draws.shares(rows, self._groups)
+        for group, share in shares.items():
+            self._row[self._groups[group].name][rows] = self._groups[group].row(share)
+        for place, row in enumerate(rows.tolist()):
+            own = {group: share[place] for group, share in shares.items()}
+            self._draw(row, draws.generator(row, Purpose.TIMING), own)
         self._period[rows] = 0
         commands.received[rows], commands.newest[rows], commands.arrives[rows] = ctrl, -1, _NEVER
         readings.taken[rows], readings.shown_from[rows] = _BEFORE, _BEFORE
@@ -235,13 +242,16 @@ class DelayBuffers:
         self._late[rows] = np.rint(self._commands.delay[rows] / self._timestep)
         self._arrivals = None
 
-    def _draw(self, row: int, rng: np.random.Generator) -> None:
+    def _draw(self, row: int, rng: np.random.Generator, shares: Mapping[str, float]) -> None:
         """Draw in a fixed order, so that a value that is not set takes no random number away from the others."""
         timing, commands, readings = self._timing, self._commands, self._readings
         self._key[row] = rng.integers(2**64, dtype=np.uint64)
 
         def draw(path: str) -> float:
-            number = float(timing.value(path).quantile(np.asarray(rng.random())))
+            values, share = timing.value(path), rng.random()
+            if isinstance(values, Rows):
+                share = shares[values.group]
+            number = float(values.quantile(np.asarray(share)))
             if path in self._drawn:
                 self._drawn[path][row] = number
             return number

@@ -10,7 +10,7 @@ from typing import Any
 
 from hal.errors import SpecError
 from hal.robot import DELAYS, Range, RobotSpec
-from sim.randomize.distribution import Distribution, Fixed, distribution
+from sim.randomize.distribution import Distribution, Fixed, Rows, check_rows, distribution
 
 __all__ = ["LONGEST_S", "DelayModel"]
 
@@ -84,6 +84,7 @@ class DelayModel:
             object.__setattr__(self, item.name, _parsed(item.name, getattr(self, item.name)))
         for path, value in self.values():
             self._check(path, value)
+        check_rows(timing=self)
         for kind, longest in (("command", self.command_s), ("reading", self.reading_s)):
             if longest > LONGEST_S:
                 raise SpecError(
@@ -96,6 +97,8 @@ class DelayModel:
         positive = name in ("sensor_rate", "quantisation")
         if value.low < 0 or (positive and value.low <= 0):
             raise SpecError(f"timing.{path} may be {value.low:g}, it must be {'above' if positive else 'at least'} 0")
+        if name.endswith("_jitter") and isinstance(value, Rows):
+            raise SpecError(f"timing.{path} is drawn for every message, but rows are drawn once an episode")
         if name in ("command_loss", "reading_loss", "sensor_phase") and not value.high < 1:
             raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
 

@@ -1,17 +1,20 @@
-"""Distributions to draw a number from: fixed, uniform, log-uniform, truncated normal, a choice, or measured."""
+"""Distributions to draw a number from: fixed, uniform, log-uniform, truncated normal, a choice, measured, or rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
 
+from hal.errors import SpecError
+
 __all__ = [
-    "Choice", "Distribution", "Fixed", "LogUniform", "Measured", "Normal", "Uniform", "distribution",
+    "Choice", "Distribution", "Fixed", "LogUniform", "Measured", "Normal", "Rows", "Uniform", "check_rows",
+    "distribution",
 ]  # fmt: skip
 
 
@@ -199,12 +202,94 @@ class Measured:
         return f"as measured: {self.low:g} to {self.high:g}, median {median:g}"
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Draw one row of a table of which this is a column, with the other columns of the same group.
+
+    All rows of an environment that have the same group share one draw an episode, in ``randomise`` and in ``timing``,
+    so that numbers which belong together, such as the gain and the friction of one real servo, are drawn together.
+
+    Attributes:
+        values: the column, one number for each row.
+        group: name of the table.
+    """
+
+    values: tuple[float, ...]
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        if not self.values or not np.isfinite(self.values).all():
+            raise ValueError(f"rows is {list(self.values)}, expected a list of one or more finite numbers")
+        if not isinstance(self.group, str):
+            raise ValueError(f"group is {self.group!r}, expected a text")
+
+    @property
+    def low(self) -> float:
+        """The smallest of the numbers."""
+        return min(self.values)
+
+    @property
+    def high(self) -> float:
+        """The largest of the numbers."""
+        return max(self.values)
+
+    @property
+    def name(self) -> str:
+        """The name of the drawn row's number among the drawn numbers: ``row``, or ``row.`` and the group."""
+        return f"row.{self.group}" if self.group else "row"
+
+    def row(self, share: np.ndarray) -> np.ndarray:
+        """Return the numbers of the rows at the shares, where each row has an equal part of [0, 1)."""
+        return np.asarray((np.asarray(share) * len(self.values)).astype(int))
+
+    def quantile(self, share: np.ndarray) -> np.ndarray:
+        """Return the numbers of the rows at the shares of the group (`sim.randomize.seeds.SeedStreams.shares`)."""
+        return np.asarray(np.take(self.values, self.row(share)))
+
+    def __str__(self) -> str:
+        group = f" of {self.group}" if self.group else ""
+        return f"by row{group}, one of {len(self.values)}: {self.low:g} to {self.high:g}"
+
+
+class _Declaration(Protocol):
+    def values(self) -> Iterable[tuple[str, Distribution]]: ...
+
+
+def check_rows(**declared: _Declaration | None) -> None:
+    """Check that the `Rows` of each group have the same length.
+
+    Args:
+        declared: the ``timing`` and ``randomise`` of an environment, with a method that yields the path and the
+            distribution of each line.
+
+    Raises:
+        SpecError: two of a group differ; the message names their paths.
+    """
+    first: dict[str, tuple[str, int]] = {}
+    lines = [(f"{kind}.{path}", values) for kind, own in declared.items() if own is not None
+             for path, values in own.values()]  # fmt: skip
+    for path, values in lines:
+        if isinstance(values, Rows):
+            other, count = first.setdefault(values.group, (path, len(values.values)))
+            if count != len(values.values):
+                raise SpecError(
+                    f"{path}: has {len(values.values)} rows, and {other} has {count}; all rows of an environment, or "
+                    "of one group, belong to one table"
+                )
+
+
+def _rows(rows: Any, group: Any = "") -> Rows:
+    return Rows(tuple(rows), group)
+
+
 _KINDS: Mapping[str, Callable[[Any], Distribution]] = {
     "uniform": lambda ends: Uniform(*map(float, ends)),
     "log_uniform": lambda ends: LogUniform(*map(float, ends)),
     "normal": lambda numbers: Normal(*map(float, numbers)),
     "choice": lambda values: Choice(tuple(values)),
     "measured": lambda values: Measured(tuple(values)),
+    "rows": _rows,
 }
 
 
@@ -213,24 +298,26 @@ def distribution(plain: object) -> Distribution:
 
     Args:
         plain: a number, which is always drawn; ``{uniform = [low, high]}``, ``{log_uniform = [low, high]}``,
-            ``{normal = [mean, deviation, low, high]}``, ``{choice = [...]}``, ``{measured = [ascending numbers]}``;
-            or a distribution, which is returned.
+            ``{normal = [mean, deviation, low, high]}``, ``{choice = [...]}``, ``{measured = [ascending numbers]}``,
+            ``{rows = [...]}`` with an optional ``group = "name"``; or a distribution, which is returned.
 
     Raises:
         ValueError: the data is none of these.
     """
-    if isinstance(plain, Fixed | Uniform | LogUniform | Normal | Choice | Measured):
+    if isinstance(plain, Fixed | Uniform | LogUniform | Normal | Choice | Measured | Rows):
         return plain
     if isinstance(plain, int | float | np.floating | np.integer) and not isinstance(plain, bool):
         return Fixed(float(plain))
-    if isinstance(plain, Mapping) and len(plain) == 1 and next(iter(plain)) in _KINDS:
-        name, value = next(iter(plain.items()))
+    if isinstance(plain, Mapping) and (
+        set(plain) == {"rows", "group"} or (len(plain) == 1 and set(plain) <= set(_KINDS))
+    ):
+        name = "rows" if "rows" in plain else next(iter(plain))
         try:
-            return _KINDS[name](value)
+            return _rows(**plain) if "group" in plain else _KINDS[name](plain[name])
         except TypeError as error:
-            raise ValueError(f"{name} is {value!r}: {error}") from error
+            raise ValueError(f"{name} is {plain[name]!r}: {error}") from error
     raise ValueError(
         f"{plain!r} is no distribution, allowed are a number, {{uniform = [low, high]}}, "
-        "{log_uniform = [low, high]}, {normal = [mean, deviation, low, high]}, {choice = [numbers]} "
-        "and {measured = [rising numbers]}"
+        "{log_uniform = [low, high]}, {normal = [mean, deviation, low, high]}, {choice = [numbers]}, "
+        "{measured = [rising numbers]} and {rows = [numbers]}"
     )

@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from mujoco.batch import MODEL_FIELDS, Batch
 
 from hal.errors import SpecError
-from sim.randomize.distribution import Distribution, distribution
+from sim.randomize.distribution import Distribution, Rows, distribution
 from sim.randomize.load_friction import BASE, FRICTION, TERMS, LoadFriction
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
@@ -73,6 +73,10 @@ class Randomise:
             SpecError: a table has an unknown key, no distribution, or no unit.
         """
         return Randomise(tuple(_draw(path, line) for path, line in plain.items()))
+
+    def values(self) -> Iterator[tuple[str, Distribution]]:
+        """Yield path and distribution of every line."""
+        yield from ((draw.path, draw.values) for draw in (*self.own, *self.draws))
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Return path, change and unit of every line, for people."""
@@ -271,6 +275,11 @@ class Randomised:
             self._lines.append(_Line(draw, names, np.arange(first, len(self.drawn)), _groups(drawn_targets)))
             for follower, index in (pair for target in drawn_targets for pair in target.followers):
                 self._following[follower] = np.union1d(self._following.get(follower, index), index)
+        self._rows: dict[str, Rows] = {}
+        for line in self._lines:
+            if isinstance(line.draw.values, Rows):
+                self._rows[line.draw.values.group] = line.draw.values
+                self.drawn.setdefault(line.draw.values.name, np.zeros(batch.nsim))
         dofs = [target.index for _, drawn_targets in resolved for target in drawn_targets if target.field in _TERMS]
         self.load = LoadFriction(model, np.unique(np.concatenate(dofs)), self.fields) if dofs else None
         """The friction that grows with the load; None where none is drawn."""
@@ -294,7 +303,7 @@ class Randomised:
         """Draw the models of the next episode of these simulations, before their reset.
 
         Every number is drawn by its name, so another line of the declaration, or an object that another version of the
-        model lacks, changes no other number.
+        model lacks, changes no other number. `Rows` are drawn by the name of their group.
         """
         keys = [draws.generator(row, Purpose.MODEL).integers(2**64, dtype=np.uint64) for row in rows.tolist()]
         key = np.array(keys, np.uint64)[:, None]
@@ -302,8 +311,13 @@ class Randomised:
             self.fields[FRICTION][rows] = self._nominal[FRICTION]
         for field, index in self._following.items():
             self.fields[field][rows[:, None], index] = self._nominal[field][index]
+        shares = draws.shares(rows, self._rows)
+        for name, share in shares.items():
+            self.drawn[self._rows[name].name][rows] = self._rows[name].row(share)
         for line in self._lines:
-            values = line.draw.values.quantile(uniform(key, line.names, 0))
+            drawn = line.draw.values
+            share = shares[drawn.group][:, None] if isinstance(drawn, Rows) else uniform(key, line.names, 0)
+            values = drawn.quantile(share)
             values = np.broadcast_to(values, (len(rows), len(line.drawn)))
             self._values[line.drawn[:, None], rows] = values.T
             for group in line.groups:

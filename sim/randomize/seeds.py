@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +17,7 @@ class Purpose(IntEnum):
     MODEL = 1
     TIMING = 2
     PUSHES = 3
+    ROWS = 4
 
 
 class SeedStreams:
@@ -48,6 +50,24 @@ class SeedStreams:
         """Return the generator of one simulation's present episode for one purpose."""
         seed, episode = self.state[row].tolist()
         return np.random.default_rng([seed, episode, int(purpose)])
+
+    def shares(self, rows: np.ndarray, groups: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return numbers in [0, 1) that all `sim.randomize.distribution.Rows` of an episode share.
+
+        Args:
+            rows: indices of the simulations, (n,).
+            groups: names of the groups of rows. The numbers of one group do not depend on the others.
+
+        Returns:
+            Group -> the share of each simulation, (n,).
+        """
+        names = list(groups)
+        if not names:
+            return {}
+        keys = [self.generator(row, Purpose.ROWS).integers(2**64, dtype=np.uint64) for row in rows.tolist()]
+        key = np.array(keys, np.uint64)
+        counters = {name: np.full(len(key), zlib.crc32(name.encode()), np.uint64) for name in names}
+        return {name: uniform(key, counter, 0) for name, counter in counters.items()}
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

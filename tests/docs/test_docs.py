@@ -33,6 +33,7 @@ OWN: Mapping[str, str] = {
     "docs/log.md": "tests/docs/test_log_page.py",
     "docs/models.md": "tests/docs/test_models_page.py",
     "docs/own-simulator.md": "tests/docs/test_own_simulator_page.py",
+    "docs/sim-to-real.md": "tests/docs/test_sim_to_real_page.py",
     "docs/simulation.md": "tests/docs/test_simulation_page.py",
     "docs/source-data.md": "tests/docs/test_source_page.py",
     "docs/tasks": "tests/docs/test_tasks_pages.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_robot.cli.main import main
+from rlenv_robot.config.population import BUILTIN, load_population
 from rlenv_sim2real.servo_replay import KINDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sim-to-real.md").read_text(encoding="utf-8")
@@ -69,3 +71,21 @@ def test_the_other_commands_are_understood(capsys: pytest.CaptureFixture[str]) -
             assert main(words) == 2, "its files are not here"
             message = capsys.readouterr().err
             assert "does not exist" in message or "No such file" in message or "there is no" in message, message
+
+
+def test_the_python_of_a_population_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text(block)
+    named = runpy.run_path(str(script))
+    assert len(named["arms"].arms) > 0
+    assert named["envs"].num_envs == 8
+    assert capsys.readouterr().out.startswith("[")
+    named["envs"].close()
+
+
+def test_the_profile_of_a_population_is_one(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    load_population(BUILTIN).save(tmp_path / "arms.json")
+    (tmp_path / "p.toml").write_text(block)
+    assert rr.load_profile(tmp_path / "p.toml").population.file == "arms.json"

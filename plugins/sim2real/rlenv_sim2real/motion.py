@@ -17,7 +17,7 @@ __all__ = ["ArmJoints", "OwnUnits", "RecordedMotion", "read_motions", "robot_of"
 _EXACT = 1e-3
 """Largest share of a joint's range by which a column may miss a straight line and still be the same angle."""
 
-_ROBOTS = {"so101_follower": "so101", "so100_follower": "so101", "so100": "so101"}
+_ROBOTS = dict.fromkeys(("so101_follower", "so100_follower", "so100", "so_follower"), "so101")
 """LeRobot's ``robot_type`` -> the name of our robot model."""
 
 

@@ -60,7 +60,7 @@ def replay_model(name: str, robot: RobotModel, contacts: bool = False) -> Replay
         profile = load_profile(Path(name))
         if load_robot_model(profile.robot.kind).load_spec().name != robot.load_spec().name:
             raise ValueError(f"{name} is a profile of a {profile.robot.kind!r}, the data are of a {robot.name!r}")
-        settings = sim_settings(None, None, profile)
+        settings = sim_settings(None, None, profile, robot.load_spec())
         sim_model = _twin(robot, profile.robot.seed) if profile.robot.where == "twin" else _nominal(robot)
     elif twin is not None:
         sim_model = _twin(robot, int(twin[1] or 0))

@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["contact", "excite", "gap", "identify", "manifest", "offsets", "regress", "validity"]
+__all__ = ["contact", "excite", "gap", "identify", "manifest", "offsets", "population", "regress", "validity"]
 
 contact = Verb(
     "rlenv_sim2real.cli.contact",
@@ -23,6 +23,11 @@ regress = Verb(
 )
 identify = Verb(
     "rlenv_sim2real.cli.identify", "fit the servos of a simulated arm to recordings of a real one", group="sim2real"
+)
+population = Verb(
+    "rlenv_sim2real.cli.population",
+    "identify many recorded arms, as a file that simulations draw from",
+    group="sim2real",
 )
 offsets = Verb(
     "rlenv_sim2real.cli.offsets", "find constant offsets between goals and measurements, or two arms", group="sim2real"

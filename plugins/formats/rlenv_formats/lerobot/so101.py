@@ -19,7 +19,7 @@ __all__ = [
     "why_not",
 ]  # fmt: skip
 
-KINDS = ("so101", "so101_follower", "so100", "so100_follower")
+KINDS = ("so101", "so101_follower", "so100", "so100_follower", "so_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
 SENSORS, COMMANDS = SO101.sensors, SO101.commands
 MARGIN = 10.0

@@ -115,7 +115,7 @@ def _simulated(robot: str, profile_file: str | None) -> RobotSpec:
 
     profile = None if profile_file is None else load_profile(profile_file)
     model = load_robot_model(robot).make_sim_model(looks=False)
-    settings = sim_settings(None, None, profile)
+    settings = sim_settings(None, None, profile, model.spec)
     timing = settings.get("timing")
     delays = None if timing is None else timing.ranges
     return configured_spec(model, delays, settings.get("randomise"), settings.get("gains"))
