@@ -11,7 +11,7 @@ from hal import SourceError
 from rlenv_robot.config.population import Population, PopulationArm, ReplayError, ServoRow
 from rlenv_sim2real.gap import constant_delay_error
 from rlenv_sim2real.identify import DEFAULT_KINDS, identify, judge
-from rlenv_sim2real.motion import RecordedMotion
+from rlenv_sim2real.motion import ArmJoints, RecordedMotion
 from rlenv_sim2real.servo_replay import PER_JOINT, ServoReplay
 from sim.model import SimModel, at_rate
 
@@ -41,6 +41,9 @@ _LOST_RAD = 0.3
 _BETTER = 0.9
 """Share of the nominal error that the identified servos must reach on the episodes that judge. A fit that gains less
 tells nothing about its arm: the nominal servos would do."""
+
+_STUCK = 0.25
+"""Largest share of a servo's torque that its friction may be; `sim.robots.twin.IDENTIFIED` has 0.07 at most."""
 
 _SHARED = ("armature", "delay", "backlash")
 
@@ -112,8 +115,8 @@ def arm_row(
 
     Raises:
         SourceError: the data have too few frames or no motion, their goals are no goals, their angles are not those of
-            the model, or the error of the identified servos on the episodes that judge is not a tenth below that of the
-            nominal ones.
+            the model, the error of the identified servos on the episodes that judge is not a tenth below that of the
+            nominal ones, or a friction is impossible.
     """
     settings = settings or ArmFit()
     joints = joint_names(sim_model)
@@ -141,6 +144,14 @@ def arm_row(
             f"the identified servos replay other episodes with an error of {1000 * identified:.1f} mrad, the nominal "
             f"servos with {1000 * nominal:.1f}; a tenth less is needed"
         )
+    stuck = found.values["friction"] > _STUCK * _largest_torque(sim_model)
+    if stuck.any():
+        joint = int(np.flatnonzero(stuck)[0])
+        friction = float(found.values["friction"][joint])
+        raise SourceError(
+            f"the best fit gives {joints[joint]} a friction of {friction:.2f} N m, with which no servo moves: the "
+            "model does not describe these motions"
+        )
     row = ServoRow(
         *(found.values[kind].tolist() for kind in PER_JOINT), *(max(float(found.values[kind]), 0.0) for kind in _SHARED)
     )
@@ -148,6 +159,13 @@ def arm_row(
         name, source, len(fitted), sum(map(len, fitted)), [joint for joint in joints if joint not in leave_out], row,
         ReplayError(identified, nominal),
     )  # fmt: skip
+
+
+def _largest_torque(sim_model: SimModel) -> np.ndarray:
+    """Return the largest torque of each joint's servo, N m, (n,); infinite where the model does not limit it."""
+    model, ctrl = sim_model.model, ArmJoints.of(sim_model).ctrl
+    limited = model.actuator_forcelimited[ctrl].astype(bool)
+    return np.where(limited, model.actuator_forcerange[ctrl, 1], np.inf)
 
 
 def _divided(motions: Sequence[RecordedMotion], most_s: float) -> tuple[list[RecordedMotion], list[RecordedMotion]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,21 @@ def test_data_that_tell_nothing_are_refused(
             row_of(data)
     quick(0.91)
     with pytest.raises(SourceError, match=r"error of 910\.0 mrad, the nominal servos with 1000\.0"):
+        row_of(motions)
+
+
+def test_a_friction_with_which_no_servo_moves_is_refused(
+    motions: list[RecordedMotion], quick: Callable[[float], list[RecordedMotion]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(0.5)
+    fit = population.identify
+
+    def stuck(*words: Any, **settings: Any) -> Identification:
+        found = fit(*words, **settings)
+        return replace(found, values={**found.values, "friction": found.values["friction"] + [0, 0, 1.0, 0, 0, 0]})
+
+    monkeypatch.setattr(population, "identify", stuck)
+    with pytest.raises(SourceError, match=r"elbow_flex a friction of 1\.1\d N m"):
         row_of(motions)
 
 
