@@ -204,8 +204,10 @@ class Population:
         """Write the file; an existing one is replaced in one step.
 
         Raises:
+            ProfileError: a value is not allowed, so that the file could not be read; nothing is written.
             OSError: the file can't be written.
         """
+        validate(Population, self.to_dict(), str(path))
         head = {key: value for key, value in self.to_dict().items() if key != "arms"}
         arms = ",\n".join(json.dumps(dataclasses.asdict(arm)) for arm in self.arms)
         with atomic_write(path) as part:

@@ -149,8 +149,8 @@ def arm_row(
         joint = int(np.flatnonzero(stuck)[0])
         friction = float(found.values["friction"][joint])
         raise SourceError(
-            f"the best fit gives {joints[joint]} a friction of {friction:.2f} N m, with which no servo moves: the model "
-            "does not describe these motions"
+            f"the best fit gives {joints[joint]} a friction of {friction:.2f} N m, with which no servo moves: the "
+            "model does not describe these motions"
         )
     row = ServoRow(
         *(found.values[kind].tolist() for kind in PER_JOINT), *(max(float(found.values[kind]), 0.0) for kind in _SHARED)

@@ -56,6 +56,13 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "arms.json"], "nothing else is left"
 
 
+def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    broken = replace(TWO.arms[0], values=replace(TWO.arms[0].values, delay=math.nan))
+    with pytest.raises(ProfileError, match="delay"):
+        population(broken).save(tmp_path / "arms.json")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_shipped_population_is_one() -> None:
     shipped = load_population(BUILTIN)
     assert shipped.robot == "so101"

@@ -63,6 +63,9 @@ Exit code 0: the file has an arm. 1: it has none. 2: an argument is wrong.
         default=25.0,
         help="longest time to fit, and to judge, an arm (default: 25)",
     )
+    parser.add_argument(
+        "--source", metavar="TEXT", help="where the sets are from, for the file (default: robot, rate and episodes)"
+    )
     parser.add_argument("--again", action="store_true", help="also identify arms that the file has")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
@@ -79,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--output is {str(args.output)!r}, a population's name ends in .json")
     if not 0 <= args.hold_out < 1:
         raise ValueError(f"--hold-out is {args.hold_out:g}, it must be 0 or more and below 1")
+    if args.source and len(args.source) > 200:
+        raise ValueError(f"--source has {len(args.source)} characters, allowed are 200")
     if not 3 <= args.seconds <= 3600:
         raise ValueError(f"--seconds is {args.seconds:g}, it must be 3 to 3600")
     for path in args.sets:
@@ -130,7 +135,7 @@ def _sets(paths: Sequence[Path]) -> Iterator[Path]:
 def _name(path: Path) -> str:
     """Return the name of an arm: the last two parts of its path, as user and set of the Hub, without leading dots."""
     parts = [part for part in path.parts if part not in (".", "..", path.anchor)]
-    return "/".join(parts[-2:]) or path.resolve().name
+    return ("/".join(parts[-2:]) or path.resolve().name)[-200:]
 
 
 def _added(
@@ -141,7 +146,7 @@ def _added(
     Returns:
         The reason if the set is skipped, else an empty text; and the population.
     """
-    from hal import RobotError
+    from hal import ProfileError, RobotError
     from rlenv_sim2real.population import arm_row, empty_population, next_held_out
 
     try:
@@ -152,15 +157,19 @@ def _added(
         sim_model = robot.make_sim_model(looks=False)
         grown = population or empty_population(sim_model)
         leave_out = [joint for joint in settings.leave_out if joint in grown.joints]
+        source = args.source or _source(table.episodes)
         motions = log_motions(table, sim_model, None, {})
-        arm = arm_row(sim_model, motions, name, _source(table.episodes), replace(settings, leave_out=leave_out))
+        arm = arm_row(sim_model, motions, name, source, replace(settings, leave_out=leave_out))
     except (RobotError, ValueError, OSError) as error:
         return " ".join(str(error).split()), population
     earlier = {arm.name: arm.held_out for arm in grown.arms}
     arm = replace(arm, held_out=earlier.get(name, next_held_out(grown, args.hold_out)))
     arms = [arm if other.name == name else other for other in grown.arms] + ([] if name in earlier else [arm])
     grown = replace(grown, arms=arms)
-    grown.save(args.output)
+    try:
+        grown.save(args.output)
+    except ProfileError as error:
+        return str(error), population
     _tell(args, f"{name}: {_summary(arm)}")
     return "", grown
 
@@ -169,7 +178,7 @@ def _source(episodes: Sequence[Mapping[str, object]]) -> str:
     """Return a description of recorded data: robot, rate and number of episodes."""
     first = episodes[0] if episodes else {}
     rate = f", {first['fps']} Hz" if "fps" in first else ""
-    return f"{first.get('robot', 'robot')}{rate}, {len(episodes)} episodes"
+    return f"{first.get('robot', 'robot')}{rate}, {len(episodes)} episode{'s' * (len(episodes) != 1)}"
 
 
 def _summary(arm: PopulationArm) -> str:

@@ -63,10 +63,10 @@ def test_sets_are_added_and_a_further_call_goes_on(
     data = json.loads(said(capsys, "sim2real", "population", "ann", "./bob", "cleo", "--output", "arms.json", "--json"))
     assert (data["arms"], data["skipped"]) == (["ann", "bob", "cleo"], {})
     assert identified == ["ann", "bob", "cleo"], "what is in the file is not identified again"
-    said(capsys, "sim2real", "population", "bob", "--output", "arms.json", "--again")
+    said(capsys, "sim2real", "population", "bob", "--output", "arms.json", "--again", "--source", "a friend")
     assert identified[3:] == ["bob"]
     assert [(arm.name, arm.held_out) for arm in load_population("arms.json").arms][1] == ("bob", True)
-    assert load_population("arms.json").arms[0].source == "so101, 1 episodes"
+    assert [arm.source for arm in load_population("arms.json").arms[:2]] == ["so101, 1 episode", "a friend"]
 
 
 def test_what_can_not_be_used_is_skipped_with_the_reason(
@@ -107,6 +107,7 @@ def test_an_interruption_loses_no_identified_arm(
         ["--output", "arms.toml"], ["--output", "arms.json", "--hold-out", "1"],
         ["--output", "arms.json", "--hold-out", "nan"], ["--output", "arms.json", "--kinds", "colour"],
         ["--output", "arms.json", "--kinds", "payload"], ["--output", "arms.json", "--seconds", "2"],
+        ["--output", "arms.json", "--source", "x" * 201],
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused(tmp_path: Path, words: list[str]) -> None:
@@ -127,16 +128,15 @@ def test_a_damaged_file_is_not_replaced(
 def test_the_stiffness_of_planted_arms_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three arms whose stiffness differs by a factor of three, each from two motions of four seconds."""
+    """Three arms whose stiffness differs by a factor of three, each from two motions of eight seconds."""
     monkeypatch.chdir(tmp_path)
     planted = {}
     for name, factor in (("soft", 0.8), ("own", 1.2), ("hard", 2.4)):
         planted[name] = tuple((factor * np.array(IDENTIFIED.stiffness)).tolist())
         arm = so101_twin(servos=replace(IDENTIFIED, stiffness=planted[name]))
         for seed in range(2):
-            recorded(tmp_path / name, 120, seed, arm)
-    words = ("--kinds", "stiffness,damping,friction,offset,delay", "--leave-out", "")
-    said(capsys, "sim2real", "population", *planted, "--output", "arms.json", *words)
+            recorded(tmp_path / name, 240, seed, arm)
+    said(capsys, "sim2real", "population", *planted, "--output", "arms.json", "--leave-out", "")
     arms = load_population("arms.json").arms
     assert [arm.name for arm in arms] == list(planted)
     for arm in arms:
