@@ -13,7 +13,7 @@ import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
 from hal.errors import missing_plugin, wrong_type
-from rlenv_robot.config.plugins import PluginTable, load_object
+from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
     from rlenv_robot.policies.feedback import SearchedPolicy
@@ -106,7 +106,9 @@ _LOADERS = PluginTable(
 """Functions that load a policy, by the suffix of its file without the dot, or ``folder`` for folders."""
 SCRIPT = "script:"
 """Beginning of the name of a task's script where a policy's file is expected."""
-_SCRIPTED = "rlenv_robot.policies.scripts:ScriptedPolicy"
+_SCRIPTED = PluginTable(
+    "named policy", "rlenv_robot.named_policies", {"script": "rlenv_robot.policies.scripts:ScriptedPolicy"}
+)
 
 _SEARCHED = PluginTable("kind of searched policy", "rlenv_robot.searched_policies", {})
 """Functions that load further kinds of ``.npz``, by the ``kind`` of the file's header."""
@@ -142,7 +144,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
     if "://" in str(path):
         raise RobotError(f"{path} is an address; download the policy and give the path of its file or folder")
     if str(path).startswith(SCRIPT):
-        return cast("SavedPolicy", load_object(_SCRIPTED)(str(path).removeprefix(SCRIPT)))
+        return cast("SavedPolicy", _SCRIPTED.load("script")(str(path).removeprefix(SCRIPT)))
     name, path = str(path), policy_file(path)
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix

@@ -110,9 +110,9 @@ def test_what_does_not_exist_is_refused() -> None:
 def test_the_batched_replay_is_the_environments_replay() -> None:
     """Two roads through MuJoCo: rollouts with varied figures, and the batch that environments step."""
     goals = wandering(5.0, 4)
-    twin = so101_twin(5)
+    servos = replace(IDENTIFIED.sibling(5), play=0.0)
+    twin = so101_twin(servos=servos)
     motion = recorded_on(without_contacts(twin), goals)
-    servos = IDENTIFIED.sibling(5)
     values = {
         "stiffness": np.array([servos.stiffness]), "damping": np.array([servos.damping]),
         "friction": np.array([servos.friction]), "offset": np.array([servos.offset]),
