@@ -144,7 +144,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
     if "://" in str(path):
         raise RobotError(f"{path} is an address; download the policy and give the path of its file or folder")
     if str(path).startswith(SCRIPT):
-        return cast("SavedPolicy", _SCRIPTED.load("script")(str(path).removeprefix(SCRIPT)))
+        make = cast("Callable[[str], SavedPolicy]", _SCRIPTED.load("script"))
+        return make(str(path).removeprefix(SCRIPT))
     name, path = str(path), policy_file(path)
     suffix = Path(path).suffix.removeprefix(".")
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
