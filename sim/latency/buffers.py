@@ -221,7 +221,7 @@ class DelayBuffers:
         commands, readings = self._commands, self._readings
         shares = draws.shares(rows, self._groups)
         for group, share in shares.items():
-            self._row[self._groups[group].name][rows] = self._groups[group].row(share)
+            self._row[self._groups[group].name][rows] = self._groups[group].place(share)
         for place, row in enumerate(rows.tolist()):
             own = {group: share[place] for group, share in shares.items()}
             self._draw(row, draws.generator(row, Purpose.TIMING), own)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -141,11 +141,12 @@ class Choice:
     """Draw one of several numbers with equal probability."""
 
     values: tuple[float, ...]
+    _key: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if not self.values or not np.isfinite(self.values).all():
-            raise ValueError(f"choice is {list(self.values)}, expected a list of one or more finite numbers")
+            raise ValueError(f"{self._key} is {list(self.values)}, expected a list of one or more finite numbers")
 
     @property
     def low(self) -> float:
@@ -157,10 +158,13 @@ class Choice:
         """The largest of the numbers."""
         return max(self.values)
 
+    def place(self, share: np.ndarray) -> np.ndarray:
+        """Return the places of the numbers at the shares, from 0; each number has an equal part of [0, 1)."""
+        return np.asarray((np.asarray(share) * len(self.values)).astype(int))
+
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the numbers at the shares, where each number has an equal part of [0, 1)."""
-        index = (np.asarray(share) * len(self.values)).astype(int)
-        return np.asarray(np.take(self.values, index))
+        """Return the numbers at the shares."""
+        return np.asarray(np.take(self.values, self.place(share)))
 
     def __str__(self) -> str:
         return "one of " + ", ".join(f"{value:g}" for value in self.values)
@@ -203,7 +207,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Choice):
     """Draw one row of a table of which this is a column, with the other columns of the same group.
 
     All rows of an environment that have the same group share one draw an episode, in ``randomise`` and in ``timing``,
@@ -211,41 +215,21 @@ class Rows:
 
     Attributes:
         values: the column, one number for each row.
-        group: name of the table.
+        group: name of the table. Its shares are those of `sim.randomize.seeds.SeedStreams.shares`.
     """
 
-    values: tuple[float, ...]
     group: str = ""
+    _key: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
-        if not self.values or not np.isfinite(self.values).all():
-            raise ValueError(f"rows is {list(self.values)}, expected a list of one or more finite numbers")
+        super().__post_init__()
         if not isinstance(self.group, str):
             raise ValueError(f"group is {self.group!r}, expected a text")
-
-    @property
-    def low(self) -> float:
-        """The smallest of the numbers."""
-        return min(self.values)
-
-    @property
-    def high(self) -> float:
-        """The largest of the numbers."""
-        return max(self.values)
 
     @property
     def name(self) -> str:
         """The name of the drawn row's number among the drawn numbers: ``row``, or ``row.`` and the group."""
         return f"row.{self.group}" if self.group else "row"
-
-    def row(self, share: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows at the shares, where each row has an equal part of [0, 1)."""
-        return np.asarray((np.asarray(share) * len(self.values)).astype(int))
-
-    def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows at the shares of the group (`sim.randomize.seeds.SeedStreams.shares`)."""
-        return np.asarray(np.take(self.values, self.row(share)))
 
     def __str__(self) -> str:
         group = f" of {self.group}" if self.group else ""
@@ -304,7 +288,7 @@ def distribution(plain: object) -> Distribution:
     Raises:
         ValueError: the data is none of these.
     """
-    if isinstance(plain, Fixed | Uniform | LogUniform | Normal | Choice | Measured | Rows):
+    if isinstance(plain, Fixed | Uniform | LogUniform | Normal | Choice | Measured):
         return plain
     if isinstance(plain, int | float | np.floating | np.integer) and not isinstance(plain, bool):
         return Fixed(float(plain))

@@ -313,7 +313,7 @@ class Randomised:
             self.fields[field][rows[:, None], index] = self._nominal[field][index]
         shares = draws.shares(rows, self._rows)
         for name, share in shares.items():
-            self.drawn[self._rows[name].name][rows] = self._rows[name].row(share)
+            self.drawn[self._rows[name].name][rows] = self._rows[name].place(share)
         for line in self._lines:
             drawn = line.draw.values
             share = shares[drawn.group][:, None] if isinstance(drawn, Rows) else uniform(key, line.names, 0)
