@@ -207,9 +207,9 @@ class Population:
             ProfileError: a value is not allowed, so that the file could not be read; nothing is written.
             OSError: the file can't be written.
         """
-        validate(Population, self.to_dict(), str(path))
-        head = {key: value for key, value in self.to_dict().items() if key != "arms"}
-        arms = ",\n".join(json.dumps(dataclasses.asdict(arm)) for arm in self.arms)
+        head = self.to_dict()
+        validate(Population, head, str(path))
+        arms = ",\n".join(map(json.dumps, head.pop("arms")))
         with atomic_write(path) as part:
             part.write_text(f'{json.dumps(head)[:-1]}, "arms": [\n{arms}\n]}}\n', encoding="utf-8")
 

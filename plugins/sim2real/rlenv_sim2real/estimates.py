@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -132,12 +132,8 @@ def estimates_of(
         estimates.append(Estimate(kind, name, value, *ends, problem.nominal(index), resolved, edge))
     apart = {number for one, other, _ in alike(estimates, known) for number in (one, other)}
     return tuple(
-        estimate if number not in apart else _unresolved(estimate) for number, estimate in enumerate(estimates)
+        replace(estimate, resolved=False) if number in apart else estimate for number, estimate in enumerate(estimates)
     )
-
-
-def _unresolved(estimate: Estimate) -> Estimate:
-    return Estimate(**{**vars(estimate), "resolved": False})
 
 
 def alike(estimates: Sequence[Estimate], known: Uncertainty) -> list[tuple[int, int, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,12 +159,9 @@ class FitProblem:
 
         They are extrapolated from the model's step and a quarter of it, as its integrators are of first order.
         """
-        coarse = self.residuals(solution[:, None])[:, 0]
-        replay, self._replay = self._replay, self._replay.finer(_FINER)
-        try:
-            fine = self.residuals(solution[:, None])[:, 0]
-        finally:
-            self._replay = replay
+        finer = copy.copy(self)
+        finer._replay = self._replay.finer(_FINER)
+        coarse, fine = (problem.residuals(solution[:, None])[:, 0] for problem in (self, finer))
         return np.asarray(fine + (fine - coarse) / (_FINER - 1))
 
     def objective(self, scaled: np.ndarray) -> np.ndarray:

@@ -122,11 +122,13 @@ def arm_row(
     joints = joint_names(sim_model)
     fitted, judging = _divided(motions, settings.most_s)
     _check_angles(sim_model, (*fitted, *judging))
+    away = np.max([constant_delay_error(motion) for motion in (*fitted, *judging)], axis=0)
+    if away.max() < _FOLLOWED_RAD:
+        raise SourceError("the goals are the measured angles, at the same or another time: no goals were recorded")
     sim_model = _at_recorded_rate(sim_model, fitted)
     spans = np.ptp(np.concatenate([motion.measured for motion in fitted]), axis=0)
     still = [joint for joint, span in zip(joints, spans, strict=True) if span < _MOVED_RAD]
-    lost = np.max([constant_delay_error(motion) for motion in (*fitted, *judging)], axis=0) > _LOST_RAD
-    still += [joint for joint, away in zip(joints, lost, strict=True) if away]
+    still += [joint for joint, error in zip(joints, away, strict=True) if error > _LOST_RAD]
     leave_out = [joint for joint in joints if joint in settings.leave_out or joint in still]
     if len(joints) - len(leave_out) < min(_FEWEST_MOVED, len(joints)):
         raise SourceError(
@@ -208,7 +210,7 @@ def _at_recorded_rate(sim_model: SimModel, motions: Sequence[RecordedMotion]) ->
 
 
 def _check_angles(sim_model: SimModel, motions: Sequence[RecordedMotion]) -> None:
-    """Refuse angles that can't be those of the model, and goals that nobody sent."""
+    """Refuse angles that can't be those of the model, and angles or goals that are no numbers."""
     model = sim_model.model
     measured = np.concatenate([motion.measured for motion in motions])
     if not all(np.isfinite(motion.measured).all() and np.isfinite(motion.goals).all() for motion in motions):
@@ -221,5 +223,3 @@ def _check_angles(sim_model: SimModel, motions: Sequence[RecordedMotion]) -> Non
                 f"{joint} was measured {np.degrees(outside):.0f} degrees beyond the model's range: its units, sign or "
                 "zero are others than the model's"
             )
-    if max(constant_delay_error(motion).max() for motion in motions) < _FOLLOWED_RAD:
-        raise SourceError("the goals are the measured angles, at the same or another time: no goals were recorded")

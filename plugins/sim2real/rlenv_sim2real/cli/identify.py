@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.output and not args.output.endswith(".toml"):
         raise ValueError(f"--output is {args.output!r}, a profile's name ends in .toml")
-    fitted, judging, robot = _motions(args)
+    gains = _gains(args.logs)
+    fitted, judging, robot = _motions(args, gains)
     sim_model = robot.make_sim_model(looks=False)
     if not args.json:
         say(f"fitting {robot.name} to {sum(map(len, fitted))} frames of {len(fitted)} episodes")
@@ -95,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     judgement = judge(sim_model, result.values, judging or fitted)
     if args.output:
         origin = ", ".join(path.name for path in args.logs)
-        text = profile_text(result, sim_model, origin, args.spread, recorded_gains(_at_first_gain(args.logs)))
+        at_first = [path for path, gain in zip(args.logs, gains, strict=True) if gain == 1.0]
+        text = profile_text(result, sim_model, origin, args.spread, recorded_gains(at_first))
         Path(args.output).write_text(text, encoding="utf-8")
     if args.json:
         data = {**result.to_dict(), "judged": judgement.to_dict(), "held_out": bool(judging)}
@@ -108,8 +110,15 @@ def run(args: argparse.Namespace) -> int:
     return 0 if judgement.identified[counts].mean() < judgement.nominal[counts].mean() else 1
 
 
-def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[RecordedMotion], RobotModel]:
-    """Return the motions to fit and those to judge by, and the robot's model; several logs' episodes count on."""
+def _motions(
+    args: argparse.Namespace, gains: Sequence[float]
+) -> tuple[list[RecordedMotion], list[RecordedMotion], RobotModel]:
+    """Return the motions to fit and those to judge by, and the robot's model; several logs' episodes count on.
+
+    Args:
+        args: the verb's arguments.
+        gains: the gain P of each log as a factor of the first log's.
+    """
     from dataclasses import replace
 
     tables = [open_log(path, args) for path in args.logs]
@@ -124,7 +133,7 @@ def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[Recor
     judge = chosen_episodes(args.judge, tables[0]) or []
     fit = chosen_episodes(args.fit, tables[0])
     motions: list[RecordedMotion] = []
-    for table, gain in zip(tables, _gains(args.logs), strict=True):
+    for table, gain in zip(tables, gains, strict=True):
         chosen = None if fit is None else sorted({*fit, *judge})
         for motion in log_motions(table, sim_model, chosen, frames):
             number = motion.episode if len(tables) == 1 else len(motions)
@@ -153,11 +162,6 @@ def _gains(logs: Sequence[Path]) -> list[float]:
     if silent:
         raise ValueError(f"{silent[0]} does not declare its servos' gain P, and the other logs declare different ones")
     return [(gains[path] or 1.0) / (gains[logs[0]] or 1.0) for path in logs]
-
-
-def _at_first_gain(logs: Sequence[Path]) -> list[Path]:
-    """Return the logs with the gain for which the stiffness is told."""
-    return [path for path, gain in zip(logs, _gains(logs), strict=True) if gain == 1.0]
 
 
 def _held_back(motions: Sequence[RecordedMotion]) -> list[int]:

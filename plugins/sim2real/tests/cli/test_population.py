@@ -21,8 +21,9 @@ from sim.robots.twin import IDENTIFIED, so101_twin
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    """Three folders, each with a short run of an arm."""
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Three folders, each with a short run of an arm, in the working directory."""
+    monkeypatch.chdir(tmp_path)
     return [recorded(tmp_path / name, 30).parent for name in ("ann", "bob", "cleo")]
 
 
@@ -54,9 +55,7 @@ def test_sets_are_added_and_a_further_call_goes_on(
     runs: list[Path],
     identified: list[str],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     text = said(capsys, "sim2real", "population", "ann", "bob", "--output", "arms.json", "--hold-out", "0.5")
     assert "2 arms in arms.json" in text
     assert [(arm.name, arm.held_out) for arm in load_population("arms.json").arms] == [("ann", False), ("bob", True)]
@@ -74,9 +73,7 @@ def test_what_can_not_be_used_is_skipped_with_the_reason(
     runs: list[Path],
     identified: list[str],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "cleo").rename(tmp_path / "xenia")
     (tmp_path / "empty").mkdir()
     sets = ("xenia", "empty", "ann")
@@ -90,10 +87,7 @@ def test_what_can_not_be_used_is_skipped_with_the_reason(
     assert not (tmp_path / "none.json").exists()
 
 
-def test_an_interruption_loses_no_identified_arm(
-    tmp_path: Path, runs: list[Path], identified: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_interruption_loses_no_identified_arm(tmp_path: Path, runs: list[Path], identified: list[str]) -> None:
     (tmp_path / "bob").rename(tmp_path / "stop")
     assert main(["sim2real", "population", "ann", "stop", "cleo", "--output", "arms.json"]) == 130
     assert [arm.name for arm in load_population("arms.json").arms] == ["ann"]
