@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import get_args
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from hal import Field, Spec
 from hal.robots.vectors import bounded, component, components, distance, from_components
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
+from rlenv_robot.tasks.cube import Rewards, check_rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
@@ -63,8 +62,7 @@ class Insert:
 
     def __post_init__(self) -> None:
         check_settings(self.steps, tolerance_m=self.tolerance_m, clearance_m=self.clearance_m)
-        if self.rewards not in get_args(Rewards):
-            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+        check_rewards(self.rewards)
         if not 0 < self.play_m <= _WIDEST_M:
             raise ValueError(f"play_m is {self.play_m}, it must be above 0 and at most {_WIDEST_M}")
 

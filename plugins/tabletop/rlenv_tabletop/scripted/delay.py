@@ -30,12 +30,12 @@ _ARM = 5
 
 @dataclass
 class _ArmHistory:
-    """What is remembered of N arms.
+    """The recent motion of N arms.
 
     Attributes:
         goals: the goals of the latest control periods, the newest first, (N, 5) each, rad.
         coming: `coming_position` in the last period, (N, 5), rad.
-        errors: squared error of each delay, (delays, N), rad².
+        errors: squared error of each delay over the last second, (delays, N), rad².
     """
 
     goals: deque[np.ndarray]
@@ -95,22 +95,21 @@ class DelayCompensation:
         arm = self._arms.get(side)
         if arm is None:
             kept = int(_DELAYS[-1]) + 3
-            no_errors = np.multiply.outer(_PRIOR * np.abs(_DELAYS - _TYPICAL), np.ones(goal.shape[:-1]))
+            no_errors = np.zeros((len(_DELAYS), *goal.shape[:-1]))
             self._arms[side] = _ArmHistory(deque([goal] * kept, maxlen=kept), coming, no_errors)
             return np.zeros_like(goal)
         arm.goals.appendleft(goal)
         goals = np.stack(arm.goals)
         moved, answer = goals[:-1] - goals[1:], coming - arm.coming
-        expected = _at_delays(moved)
-        prior = np.multiply.outer(_PRIOR * np.abs(_DELAYS - _TYPICAL), np.ones(goal.shape[:-1]))
-        arm.errors = prior + _FORGET * (arm.errors - prior) + np.square(answer - expected).sum(axis=-1)
+        arm.errors = _FORGET * arm.errors + np.square(answer - _at_delays(moved)).sum(axis=-1)
         arm.coming = coming
         return goal - np.take_along_axis(_at_delays(goals), _nearest(arm)[None, ..., None], axis=0)[0]
 
 
 def _nearest(arm: _ArmHistory) -> np.ndarray:
     """Return the number of the delay that explains an arm's motion best, (...)."""
-    return np.asarray(arm.errors.argmin(axis=0))
+    prior = _PRIOR * np.abs(_DELAYS - _TYPICAL)
+    return np.asarray((arm.errors + prior.reshape(-1, *[1] * (arm.errors.ndim - 1))).argmin(axis=0))
 
 
 def _at_delays(history: np.ndarray) -> np.ndarray:
